@@ -203,7 +203,7 @@ impl Outbox {
         let queue = &state.queue;
         Report {
             depth: queue.len(),
-            undelivered: queue.managers.undelivered(),
+            undelivered: queue.undelivered(),
             oldest_age: queue.oldest_due(now).map(|since| since.until(now)),
             resync_needed: queue.managers.any_lost(),
             spool_bytes: state.handoff.bytes,
@@ -218,13 +218,7 @@ impl Outbox {
     #[must_use]
     pub fn manager_report(&self, manager: &PathSegment, now: Instant) -> ManagerReport {
         let now = self.monotonic(now);
-        let queue = &self.shared.lock().queue;
-        let place = queue.managers.place(manager);
-        let oldest = place.and_then(|place| queue.oldest_of(place, false));
-        ManagerReport {
-            oldest_age: oldest.map(|since| since.until(now)),
-            ..queue.managers.report(manager)
-        }
+        self.shared.lock().queue.report(manager, now)
     }
 
     /// Returns the result of `ask` for the registry of managers.

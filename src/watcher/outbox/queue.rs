@@ -13,7 +13,7 @@
 //! may have read the object too early). At most one event of an object is in progress. [`Limits`] limits the number of
 //! objects and the memory. Time is an argument.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use slab::Slab;
 use watcher_types::PathSegment;
 
 use self::managers::{ManagerId, Managers};
+use super::ManagerReport;
 
 pub(super) mod managers;
 
@@ -89,7 +90,7 @@ impl Limits {
     };
 }
 
-/// Bytes of an object in addition to its key: its slot, its entries in index, order and ages, and the overhead of the allocator.
+/// Bytes of an object in addition to its key: its slot, its entries in index and order, and the overhead of the allocator.
 const SLOT_BYTES: usize = 240;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,16 +104,12 @@ pub(super) struct DequeuedEvent {
 /// Due time of an object, and position in the order of insertion.
 pub(super) type Order = (MonotonicTime, u64);
 
-type Age = (ManagerId, bool, MonotonicTime, u32);
-
 #[derive(Debug)]
 pub(super) struct Queue {
     index: HashMap<Arc<[u8]>, u32>,
     slots: Slab<Slot>,
     /// Waiting objects by manager, then by due time, then by order of insertion.
     due: BTreeMap<(ManagerId, Order), u32>,
-    /// All objects by manager, whether a follow-up is pending, and due time, to find the oldest quickly.
-    ages: BTreeSet<Age>,
     pub(super) managers: Managers,
     /// Counter for positions in the order and for takes.
     count: u64,
@@ -127,7 +124,6 @@ impl Queue {
             index: HashMap::new(),
             slots: Slab::new(),
             due: BTreeMap::new(),
-            ages: BTreeSet::new(),
             managers,
             count: 0,
             key_bytes: 0,
@@ -144,20 +140,18 @@ impl Queue {
         let slot = &mut self.slots[id as usize];
         slot.changed = slot.changed.max(now);
         self.managers.used(slot.manager, now);
-        let follow_up = slot.follow_up;
-        let waits = match &mut slot.place {
-            Place::UnderWay { changed, .. } => {
-                changed.get_or_insert(now);
-                None
-            }
-            Place::Waiting(order) => Some((slot.manager, *order)),
-        };
+        let follow_up = std::mem::take(&mut slot.follow_up);
         if follow_up {
-            self.set_age(id, now, false);
-            if let Some(was) = waits {
+            slot.since = now;
+        }
+        match &mut slot.place {
+            Place::UnderWay { changed, .. } => _ = changed.get_or_insert(now),
+            Place::Waiting(order) if follow_up => {
+                let was = (slot.manager, *order);
                 self.due.remove(&was);
                 self.wait(id, now);
             }
+            Place::Waiting(_) => {}
         }
         true
     }
@@ -185,8 +179,6 @@ impl Queue {
         let id = u32::try_from(id).unwrap_or(u32::MAX);
         self.key_bytes += key.len();
         self.index.insert(key, id);
-        self.managers.entered(manager);
-        self.ages.insert((manager, false, now, id));
         self.wait(id, now);
     }
 
@@ -272,7 +264,7 @@ impl Queue {
             None if slot.follow_up => MonotonicTime(u64::MAX),
             None => stored_by,
         };
-        self.set_age(ticket.slot, due, changed.is_none());
+        (slot.since, slot.follow_up) = (due, changed.is_none());
         self.wait(ticket.slot, due);
         None
     }
@@ -289,8 +281,7 @@ impl Queue {
         if let Some((slot, ..)) = under_way(&mut self.slots, ticket) {
             // If the object has changed since the take, the retry also reports the change, and is not only the follow-up event.
             slot.attempt = slot.attempt.saturating_add(1);
-            let since = slot.since;
-            self.set_age(ticket.slot, since, false);
+            slot.follow_up = false;
             self.wait(ticket.slot, retry_at);
         }
     }
@@ -324,19 +315,37 @@ impl Queue {
 
     /// Returns the due time of the oldest event that is due at `now`, follow-up events included.
     pub(super) fn oldest_due(&self, now: MonotonicTime) -> Option<MonotonicTime> {
-        let oldest = self.managers.ids().flat_map(|of| {
-            let each = [false, true].map(|follow_up| self.oldest_of(of, follow_up));
-            each.into_iter().flatten()
-        });
-        oldest.min().filter(|since| *since <= now)
+        let due = self.slots.iter().map(|(_, slot)| slot.since);
+        due.min().filter(|since| *since <= now)
     }
 
-    /// Returns the due time of the oldest event of a manager, either of the follow-up events or of the other events.
-    pub(super) fn oldest_of(&self, of: ManagerId, follow_up: bool) -> Option<MonotonicTime> {
-        let first = (of, follow_up, MonotonicTime(0), 0);
-        let last = (of, follow_up, MonotonicTime(u64::MAX), u32::MAX);
-        let (_, _, since, _) = self.ages.range(first..=last).next()?;
-        Some(*since)
+    /// Returns the number of undelivered events, without follow-up events.
+    pub(super) fn undelivered(&self) -> usize {
+        self.slots.iter().filter(|(_, it)| !it.follow_up).count()
+    }
+
+    /// Returns the values for a heartbeat to `manager`.
+    pub(super) fn report(&self, manager: &PathSegment, now: MonotonicTime) -> ManagerReport {
+        let mut report = ManagerReport {
+            resync: self.managers.loss(manager),
+            ..ManagerReport::default()
+        };
+        let Some(of) = self.managers.place(manager) else {
+            return report;
+        };
+        for (_, slot) in self.slots.iter().filter(|(_, it)| it.manager == of) {
+            if slot.follow_up {
+                report.follow_up_depth += 1;
+            } else {
+                report.spool_depth += 1;
+                report.oldest_age = report.oldest_age.max(Some(slot.since.until(now)));
+            }
+        }
+        // Listeners assume that all events up to `sequence - spool_depth` have been delivered.
+        let (sequence, open) = self.managers.numbers(of);
+        report.sequence = sequence;
+        report.spool_depth = report.spool_depth.max(open);
+        report
     }
 
     /// Returns the keys in `slots` slots starting at `from`, each with its position in the due order. Objects in progress
@@ -375,16 +384,6 @@ impl Queue {
         }
     }
 
-    fn set_age(&mut self, id: u32, since: MonotonicTime, follow_up: bool) {
-        let slot = &mut self.slots[id as usize];
-        self.ages
-            .remove(&(slot.manager, slot.follow_up, slot.since, id));
-        self.ages.insert((slot.manager, follow_up, since, id));
-        self.managers
-            .set_follow_up(slot.manager, slot.follow_up, follow_up);
-        (slot.since, slot.follow_up) = (since, follow_up);
-    }
-
     fn wait(&mut self, id: u32, due: MonotonicTime) {
         self.count += 1;
         let slot = &mut self.slots[id as usize];
@@ -399,9 +398,7 @@ impl Queue {
         }
         self.index.remove(&slot.key);
         self.key_bytes -= slot.key.len();
-        let (manager, follow_up) = (slot.manager, slot.follow_up);
-        self.ages.remove(&(manager, follow_up, slot.since, id));
-        self.managers.left(manager, follow_up, slot.number);
+        self.managers.left(slot.manager, slot.number);
         slot.key
     }
 }

@@ -158,7 +158,7 @@ impl State {
     fn mark_watching_lost(&mut self, manager: &PathSegment, now: MonotonicTime) -> bool {
         match self.queue.managers.register(manager, now) {
             Some(place) => {
-                let had_mark = self.queue.managers.report(manager).resync.is_some();
+                let had_mark = self.queue.managers.loss(manager).is_some();
                 self.mark_lost(place);
                 !had_mark
             }

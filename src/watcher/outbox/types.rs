@@ -146,7 +146,7 @@ pub struct Report {
     /// Number of objects with a pending event, including events in progress and follow-up events.
     pub depth: usize,
     /// Number of objects whose event is not delivered, without objects that only wait for their follow-up event.
-    pub undelivered: u64,
+    pub undelivered: usize,
     /// Age of the oldest due event, whether or not it is in progress; `None` if no event is due.
     pub oldest_age: Option<Duration>,
     /// Whether a manager needs a resync that has not been reported yet.

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use watcher_types::PathSegment;
 
+use super::super::ResyncMark;
 use super::super::record::Kind;
-use super::super::{ManagerReport, ResyncMark};
 use super::MonotonicTime;
 
 /// Maximum number of registered managers without a configuration. A runtime usually has a few managers.
@@ -55,9 +55,6 @@ struct Manager {
     sequence: u64,
     /// Assigned sequence numbers that are not delivered.
     open: BTreeSet<u64>,
-    /// Number of objects in the queue, and number of these objects that only wait for their follow-up event.
-    depth: u64,
-    follow_ups: u64,
     /// Whether the manager has accepted an event.
     reached: bool,
     /// Value of the take counter at the last take of an event for the manager.
@@ -84,8 +81,6 @@ impl Manager {
             name,
             sequence: 0,
             open: BTreeSet::new(),
-            depth: 0,
-            follow_ups: 0,
             reached: false,
             taken: 0,
             lost,
@@ -213,22 +208,9 @@ impl Managers {
         manager.reached = true;
     }
 
-    pub(super) fn entered(&mut self, place: ManagerId) {
-        self.at(place).depth += 1;
-    }
-
-    /// Updates the count of follow-up events of the manager at `place`.
-    pub(super) fn set_follow_up(&mut self, place: ManagerId, before: bool, now: bool) {
-        let follow_ups = &mut self.at(place).follow_ups;
-        *follow_ups = *follow_ups + u64::from(now) - u64::from(before);
-    }
-
     /// Records that an object of the manager at `place` is removed from the queue, with its unsettled sequence number, or 0.
-    pub(super) fn left(&mut self, place: ManagerId, follow_up: bool, number: u64) {
-        let manager = self.at(place);
-        manager.depth -= 1;
-        manager.follow_ups -= u64::from(follow_up);
-        manager.open.remove(&number);
+    pub(super) fn left(&mut self, place: ManagerId, number: u64) {
+        self.at(place).open.remove(&number);
     }
 
     /// Records the loss of an event for the manager at `place`. Returns whether the manager had no unreported loss before.
@@ -339,32 +321,22 @@ impl Managers {
             || self.is_all_lost() && self.known.is_empty() && self.reported.is_empty()
     }
 
-    /// Returns the values for a heartbeat to `name`, except the age of its events.
-    pub(in crate::outbox) fn report(&self, name: &PathSegment) -> ManagerReport {
-        let Some(manager) = self.get(name) else {
+    /// Returns the loss that a heartbeat to `name` must report.
+    pub(in crate::outbox) fn loss(&self, name: &PathSegment) -> Option<ResyncMark> {
+        let Some(place) = self.place(name) else {
             // A manager that gets no events needs no resync.
             let is_lost = self.admits_others() && !self.reported.contains(name);
-            return ManagerReport {
-                resync: self.unregistered_loss(name).filter(|_| is_lost),
-                ..ManagerReport::default()
-            };
+            return self.unregistered_loss(name).filter(|_| is_lost);
         };
-        let first_open = manager.open.first();
-        // Listeners assume that all events up to `sequence - spool_depth` have been delivered.
-        let open = first_open.map_or(0, |first| manager.sequence + 1 - first);
-        ManagerReport {
-            sequence: manager.sequence,
-            spool_depth: open.max(manager.depth - manager.follow_ups),
-            follow_up_depth: manager.follow_ups,
-            oldest_age: None,
-            resync: manager.lost,
-        }
+        self.known[usize::from(place)].lost
     }
 
-    /// Returns the number of undelivered events of all managers, without follow-up events.
-    pub(in crate::outbox) fn undelivered(&self) -> u64 {
-        let each = self.known.iter().map(|it| it.depth - it.follow_ups);
-        each.sum()
+    /// Returns the last assigned sequence number of the manager at `place`, and how many follow the last one up to which all are
+    /// delivered.
+    pub(super) fn numbers(&self, place: ManagerId) -> (u64, u64) {
+        let Manager { sequence, open, .. } = &self.known[usize::from(place)];
+        let open = open.first().map_or(0, |first| sequence + 1 - first);
+        (*sequence, open)
     }
 
     pub(super) fn ids(&self) -> impl Iterator<Item = ManagerId> {
@@ -404,10 +376,6 @@ impl Managers {
         ManagerId::try_from(place).ok()
     }
 
-    fn get(&self, name: &PathSegment) -> Option<&Manager> {
-        self.known.get(usize::from(self.place(name)?))
-    }
-
     fn at(&mut self, place: ManagerId) -> &mut Manager {
         &mut self.known[usize::from(place)]
     }
@@ -417,3 +385,6 @@ impl Managers {
         ResyncMark(self.losses)
     }
 }
+
+#[cfg(test)]
+mod tests;

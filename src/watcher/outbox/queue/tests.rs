@@ -45,8 +45,13 @@ impl Fixture {
 
     /// Returns the sequence, the number of undelivered events and the number of follow-up events.
     fn counts(&self, manager: &str) -> (u64, u64, u64) {
-        let report = self.queue.managers.report(&segment(manager));
+        let report = self.queue.report(&segment(manager), seconds(0));
         (report.sequence, report.spool_depth, report.follow_up_depth)
+    }
+
+    /// Returns the age at second 100 of the oldest undelivered event of the manager.
+    fn oldest(&self) -> Option<Duration> {
+        self.queue.report(&segment("a"), seconds(100)).oldest_age
     }
 
     fn take_one(&mut self, at: u64) -> DequeuedEvent {
@@ -320,189 +325,71 @@ fn the_estimate_of_memory_is_not_too_small() {
     // The slot, including the doubling of its vector; the index; the order; the headers of the key and of the allocator.
     let slot = 2 * size_of::<Option<Slot>>();
     let index = 2 * (size_of::<(Arc<[u8]>, u32)>() + 1) * 8 / 7;
-    let order = (size_of::<((MonotonicTime, u64), u32)>() + size_of::<Age>()) * 2;
+    let order = size_of::<((MonotonicTime, u64), u32)>() * 2;
     let key = 16 + 16;
     let all = slot + index + order + key;
     assert!(all <= SLOT_BYTES * 3 / 2, "{all}");
     assert!(slot / 2 + index / 2 + order + key <= SLOT_BYTES, "{all}");
 }
 
-mod managers {
-    use super::*;
-    use crate::outbox::queue::managers::CAPACITY;
+#[test]
+fn each_has_its_own_numbers() {
+    let mut fixture = Fixture::new();
+    let other = fixture
+        .queue
+        .managers
+        .register(&segment("b"), MonotonicTime::default())
+        .unwrap();
+    fixture.put("a1", 0);
+    fixture.queue.insert(b"b1", other, seconds(0));
+    fixture.put("a2", 0);
+    let numbers: Vec<_> = fixture.take(0).iter().map(|taken| taken.number).collect();
+    assert_eq!(numbers, [1, 1, 2]);
+    assert_eq!(fixture.counts("a"), (2, 2, 0));
+    assert_eq!(fixture.counts("b"), (1, 1, 0));
+    assert_eq!(fixture.counts("c"), (0, 0, 0));
+}
 
-    #[test]
-    fn each_has_its_own_numbers() {
-        let mut fixture = Fixture::new();
-        let other = fixture
-            .queue
-            .managers
-            .register(&segment("b"), MonotonicTime::default())
-            .unwrap();
-        fixture.put("a1", 0);
-        fixture.queue.insert(b"b1", other, seconds(0));
-        fixture.put("a2", 0);
-        let numbers: Vec<_> = fixture.take(0).iter().map(|taken| taken.number).collect();
-        assert_eq!(numbers, [1, 1, 2]);
-        assert_eq!(fixture.counts("a"), (2, 2, 0));
-        assert_eq!(fixture.counts("b"), (1, 1, 0));
-        assert_eq!(fixture.counts("c"), (0, 0, 0));
-    }
+#[test]
+fn a_follow_up_is_counted_apart_until_its_object_changes_or_it_fails() {
+    let mut fixture = Fixture::new();
+    fixture.put("a", 0);
+    assert_eq!(fixture.counts("a"), (0, 1, 0));
+    let taken = fixture.take_one(0);
+    assert_eq!(fixture.counts("a"), (1, 1, 0));
+    assert!(fixture.queue.delivered(taken.ticket, seconds(0)).is_none());
+    assert_eq!(fixture.counts("a"), (1, 0, 1));
+    assert_eq!(fixture.oldest(), None);
+    fixture.put("a", 1);
+    assert_eq!(fixture.counts("a"), (1, 1, 0));
+    assert_eq!(fixture.oldest(), Some(Duration::from_secs(99)));
+    let taken = fixture.take_one(1);
+    assert!(fixture.queue.delivered(taken.ticket, seconds(1)).is_none());
+    // An event in progress has a sequence number that may still arrive.
+    let taken = fixture.take_one(6);
+    assert_eq!(fixture.counts("a"), (3, 1, 1));
+    fixture.queue.failed(taken.ticket, seconds(9));
+    assert_eq!(fixture.counts("a"), (3, 1, 0));
+    let taken = fixture.take_one(9);
+    assert!(fixture.queue.delivered(taken.ticket, seconds(9)).is_some());
+    assert_eq!(fixture.counts("a"), (3, 0, 0));
+    assert_eq!(fixture.queue.undelivered(), 0);
+}
 
-    #[test]
-    fn a_follow_up_is_counted_apart_until_its_object_changes_or_it_fails() {
-        let mut fixture = Fixture::new();
-        fixture.put("a", 0);
-        assert_eq!(fixture.counts("a"), (0, 1, 0));
-        let taken = fixture.take_one(0);
-        assert_eq!(fixture.counts("a"), (1, 1, 0));
-        assert!(fixture.queue.delivered(taken.ticket, seconds(0)).is_none());
-        assert_eq!(fixture.counts("a"), (1, 0, 1));
-        assert_eq!(fixture.queue.oldest_of(fixture.manager, false), None);
-        fixture.put("a", 1);
-        assert_eq!(fixture.counts("a"), (1, 1, 0));
-        assert_eq!(
-            fixture.queue.oldest_of(fixture.manager, false),
-            Some(seconds(1))
-        );
-        let taken = fixture.take_one(1);
-        assert!(fixture.queue.delivered(taken.ticket, seconds(1)).is_none());
-        // An event in progress has a sequence number that may still arrive.
-        let taken = fixture.take_one(6);
-        assert_eq!(fixture.counts("a"), (3, 1, 1));
-        fixture.queue.failed(taken.ticket, seconds(9));
-        assert_eq!(fixture.counts("a"), (3, 1, 0));
-        let taken = fixture.take_one(9);
-        assert!(fixture.queue.delivered(taken.ticket, seconds(9)).is_some());
-        assert_eq!(fixture.counts("a"), (3, 0, 0));
-        assert_eq!(fixture.queue.managers.undelivered(), 0);
+/// Listeners assume that events up to `sequence - depth` are settled (`watcher_types::Heartbeat`).
+#[test]
+fn the_depth_covers_a_number_that_is_tried_again() {
+    let mut fixture = Fixture::confirming(Duration::ZERO);
+    for key in ["a", "b", "c", "d"] {
+        fixture.put(key, 0);
     }
-
-    /// Listeners assume that events up to `sequence - depth` are settled (`watcher_types::Heartbeat`).
-    #[test]
-    fn the_depth_covers_a_number_that_is_tried_again() {
-        let mut fixture = Fixture::confirming(Duration::ZERO);
-        for key in ["a", "b", "c", "d"] {
-            fixture.put(key, 0);
-        }
-        let taken = fixture.take(0);
-        for taken in &taken[1..] {
-            assert!(fixture.queue.delivered(taken.ticket, seconds(0)).is_some());
-        }
-        fixture.queue.failed(taken[0].ticket, seconds(9));
-        assert_eq!(fixture.counts("a"), (4, 4, 0));
-        let again = fixture.take_one(9);
-        assert!(fixture.queue.delivered(again.ticket, seconds(9)).is_some());
-        assert_eq!(fixture.counts("a"), (4, 0, 0));
+    let taken = fixture.take(0);
+    for taken in &taken[1..] {
+        assert!(fixture.queue.delivered(taken.ticket, seconds(0)).is_some());
     }
-
-    #[test]
-    fn a_loss_that_came_while_the_last_was_told_stays() {
-        let mut managers = Managers::default();
-        let a = managers
-            .register(&segment("a"), MonotonicTime::default())
-            .unwrap();
-        assert!(managers.mark_lost(a));
-        let told = managers.report(&segment("a")).resync.unwrap();
-        assert!(!managers.mark_lost(a));
-        assert!(!managers.resync_reported(&segment("a"), told));
-        let told = managers.report(&segment("a")).resync.unwrap();
-        assert!(managers.resync_reported(&segment("a"), told));
-        assert!(!managers.resync_reported(&segment("a"), told));
-        assert_eq!(
-            (managers.report(&segment("a")).resync, managers.any_lost()),
-            (None, false)
-        );
-    }
-
-    #[test]
-    fn a_loss_of_an_unknown_manager_is_that_of_all() {
-        let mut managers = Managers::default();
-        managers.mark_all_lost(|_| false);
-        assert!(managers.any_lost());
-        let mark = managers.report(&segment("other")).resync.unwrap();
-        assert!(managers.resync_reported(&segment("other"), mark));
-        assert_eq!(managers.report(&segment("other")).resync, None);
-        managers
-            .register(&segment("new"), MonotonicTime::default())
-            .unwrap();
-        assert_ne!(managers.report(&segment("new")).resync, None);
-        assert!(!managers.resync_reported(&segment("new"), mark));
-    }
-
-    /// The watcher asks for a second resync half a minute after it has a certificate again; a heartbeat may take that long.
-    #[test]
-    fn a_loss_of_all_managers_while_the_last_was_reported_stays() {
-        let mut managers = Managers::default();
-        managers.mark_all_lost(|_| false);
-        let before = managers.report(&segment("a")).resync.unwrap();
-        managers.mark_all_lost(|_| false);
-        assert!(!managers.resync_reported(&segment("a"), before));
-        let now = managers.report(&segment("a")).resync.unwrap();
-        assert!(managers.resync_reported(&segment("a"), now));
-        assert_eq!(managers.report(&segment("a")).resync, None);
-    }
-
-    /// Any client can invent this many names. A receiver of heartbeats that has accepted no event is not registered.
-    #[test]
-    fn a_receiver_that_finds_no_capacity_is_asked_for_a_resync_once() {
-        let mut managers = Managers::default();
-        let mut name = (0..).map(|number| segment(&format!("m{number}")));
-        for name in name.by_ref().take(CAPACITY) {
-            managers.register(&name, seconds(0)).unwrap();
-        }
-        let late = name.next().unwrap();
-        assert!(managers.register(&late, seconds(0)).is_none());
-        assert!(managers.mark_unregistered_lost(&late));
-        let (ops, other) = (segment("ops"), segment("other"));
-        let mark = managers.report(&ops).resync.unwrap();
-        assert!(managers.resync_reported(&ops, mark));
-        assert_eq!(managers.report(&ops).resync, None);
-        // Further losses of other managers do not concern this receiver. Its own losses do.
-        assert!(!managers.mark_unregistered_lost(&late));
-        assert_eq!(managers.report(&ops).resync, None);
-        assert!(managers.report(&other).resync.is_some());
-        assert!(managers.mark_unregistered_lost(&ops));
-        let before = managers.report(&ops).resync.unwrap();
-        assert_ne!(before, mark);
-        // A heartbeat that was in flight during a further loss does not report it.
-        assert!(!managers.mark_unregistered_lost(&ops));
-        assert!(!managers.resync_reported(&ops, before));
-        let mark = managers.report(&ops).resync.unwrap();
-        // Registration and eviction of the receiver change nothing.
-        assert!(managers.resync_reported(&ops, mark));
-        let place = managers.evictable(seconds(60)).unwrap();
-        managers.replace(place, &ops, seconds(60));
-        assert_eq!(managers.report(&ops).resync, None);
-        let place = managers.place(&ops).unwrap();
-        managers.replace(place, &other, seconds(120));
-        assert_eq!(managers.report(&ops).resync, None);
-    }
-
-    /// A receiver of heartbeats that is not configured gets no events.
-    #[test]
-    fn a_loss_of_all_managers_is_none_of_another_receiver() {
-        let mut managers = Managers::new(&[segment("kyma")]);
-        managers.mark_all_lost(|_| false);
-        assert!(managers.report(&segment("kyma")).resync.is_some());
-        assert_eq!(managers.report(&segment("ops")).resync, None);
-    }
-
-    #[test]
-    fn without_configured_managers_their_number_is_bounded() {
-        let mut managers = Managers::default();
-        let registered =
-            (0..2_000).filter_map(|n| managers.register(&segment(&format!("m{n}")), seconds(0)));
-        assert_eq!(registered.count(), CAPACITY);
-        assert!(managers.register(&segment("m0"), seconds(0)).is_some());
-    }
-
-    #[test]
-    fn configured_managers_are_the_only_ones_and_never_evicted() {
-        let names: Vec<_> = (0..100).map(|n| segment(&format!("c{}", n % 50))).collect();
-        let mut managers = Managers::new(&names);
-        assert_eq!(managers.receivers().count(), 50);
-        assert_eq!(managers.register(&segment("other"), seconds(0)), None);
-        assert_eq!(managers.evictable(seconds(1_000_000)), None);
-    }
+    fixture.queue.failed(taken[0].ticket, seconds(9));
+    assert_eq!(fixture.counts("a"), (4, 4, 0));
+    let again = fixture.take_one(9);
+    assert!(fixture.queue.delivered(again.ticket, seconds(9)).is_some());
+    assert_eq!(fixture.counts("a"), (4, 0, 0));
 }
