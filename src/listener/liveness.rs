@@ -22,8 +22,7 @@
 //! 16 KiB each. A runtime causes at most one resync per interval. Nothing is persisted, so operators reconcile all objects
 //! at start.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -122,8 +121,6 @@ struct Runtimes {
     /// When the listener started to serve.
     started: Option<Instant>,
     known: HashMap<RuntimeId, Runtime>,
-    /// Each stored runtime once, with a time that is not later than its last heartbeat or event.
-    by_time: BinaryHeap<Reverse<(Option<Instant>, RuntimeId)>>,
     /// Runtimes that the operator removed, with the time of the removal. Their watchers may still send heartbeats.
     forgotten: HashMap<RuntimeId, Instant>,
     /// Counts of runtimes that are not stored anymore.
@@ -139,7 +136,6 @@ impl Liveness {
             interval: interval.clamp(Duration::from_millis(10), Duration::from_hours(24)),
             started: None,
             known: HashMap::new(),
-            by_time: BinaryHeap::new(),
             forgotten: HashMap::new(),
             removed: Totals::default(),
         };
@@ -190,7 +186,7 @@ impl Liveness {
         let now = Instant::now();
         let mut runtimes = self.runtimes();
         runtimes.forgotten.insert(runtime.clone(), now);
-        runtimes.forget(runtime);
+        runtimes.remove(runtime);
     }
 
     /// Returns the interval of [`check`](Self::check).
@@ -206,7 +202,7 @@ impl Liveness {
         runtimes.started.get_or_insert(now);
         for id in runtimes.forgotten_and_silent(now) {
             runtimes.forgotten.remove(&id);
-            runtimes.forget(&id);
+            runtimes.remove(&id);
         }
         for (id, runtime) in &mut runtimes.known {
             runtime.check(id, now, queue);
@@ -290,18 +286,16 @@ impl Runtimes {
     /// Returns the runtime `id`. At the limit, the runtime with the oldest heartbeat or event is evicted.
     fn entry(&mut self, id: &RuntimeId) -> &mut Runtime {
         if !self.known.contains_key(id) {
+            let quietest = |known: &HashMap<RuntimeId, Runtime>| {
+                let quietest = known.iter().min_by_key(|(id, it)| (it.heard(), *id));
+                quietest.map(|(id, _)| id.clone())
+            };
             while self.known.len() >= self.limit
-                && let Some(Reverse((time, quietest))) = self.by_time.pop()
+                && let Some(quietest) = quietest(&self.known)
             {
-                let heard = self.known.get(&quietest).and_then(Runtime::heard);
-                if heard == time {
-                    self.remove(&quietest);
-                    self.removed.evicted += 1;
-                } else {
-                    self.by_time.push(Reverse((heard, quietest)));
-                }
+                self.remove(&quietest);
+                self.removed.evicted += 1;
             }
-            self.by_time.push(Reverse((None, id.clone())));
         }
         let interval = self.interval;
         let runtime = self.known.entry(id.clone());
@@ -322,11 +316,6 @@ impl Runtimes {
             now - heard.unwrap_or(**forgotten) >= runtime::MISSED * self.interval
         });
         silent.map(|(id, _)| id.clone()).collect()
-    }
-
-    fn forget(&mut self, id: &RuntimeId) {
-        self.remove(id);
-        self.by_time.retain(|Reverse((_, known))| known != id);
     }
 
     fn remove(&mut self, id: &RuntimeId) {

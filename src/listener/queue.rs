@@ -12,9 +12,10 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use futures::Stream;
+use futures::task::AtomicWaker;
 use watcher_types::{Gvk, NamespacedName};
 
 use crate::certificate::RuntimeId;
@@ -123,10 +124,17 @@ pub(crate) enum EnqueueResult {
     Closed,
 }
 
-type Shared = Arc<Mutex<State>>;
+/// A queue, and the task that takes from it.
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    taker: AtomicWaker,
+}
 
-fn locked(shared: &Shared) -> MutexGuard<'_, State> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A queue and its limits.
@@ -142,7 +150,6 @@ struct State {
     turns: VecDeque<RuntimeId>,
     /// Number of queued events, and of queued other notifications.
     queued: [usize; 2],
-    waker: Option<Waker>,
     senders_ended: bool,
     closed: bool,
 }
@@ -198,16 +205,16 @@ impl State {
 }
 
 /// Sending end of the queue.
-pub(crate) struct Sender(Shared);
+pub(crate) struct Sender(Arc<Shared>);
 
 /// Stream of notifications, in the order of arrival. It ends when the listener has ended and all accepted notifications are
 /// taken.
 #[must_use = "notifications that are not taken fill the queue, and senders are rejected"]
-pub struct Notifications(Shared);
+pub struct Notifications(Arc<Shared>);
 
 impl fmt::Debug for Notifications {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let queued: usize = locked(&self.0).queued.iter().sum();
+        let queued: usize = self.0.state().queued.iter().sum();
         formatter
             .debug_struct("Notifications")
             .field("queued", &queued)
@@ -217,28 +224,24 @@ impl fmt::Debug for Notifications {
 
 /// Creates a queue with these limits for all events and for events of one runtime.
 pub(crate) fn queue(capacity: usize, capacity_per_runtime: usize) -> (Sender, Notifications) {
-    let shared = Arc::new(Mutex::new(State {
-        capacity,
-        capacity_per_runtime,
-        ..State::default()
-    }));
+    let shared = Arc::new(Shared::default());
+    let mut state = shared.state();
+    (state.capacity, state.capacity_per_runtime) = (capacity, capacity_per_runtime);
+    drop(state);
     (Sender(Arc::clone(&shared)), Notifications(shared))
 }
 
 impl Sender {
     /// Queues `notification` if the queue has capacity for it. Never waits.
     pub(crate) fn enqueue(&self, notification: Notification) -> EnqueueResult {
-        let (result, waker) = {
-            let mut state = locked(&self.0);
-            (state.enqueue(notification), state.waker.take())
-        };
-        waker.into_iter().for_each(Waker::wake);
+        let result = self.0.state().enqueue(notification);
+        self.0.taker.wake();
         result
     }
 
     /// Returns whether an equal notification is queued.
     pub(crate) fn is_queued(&self, notification: &Notification) -> bool {
-        let state = locked(&self.0);
+        let state = self.0.state();
         let lane = state.lanes.get(notification.runtime_id());
         lane.is_some_and(|lane| lane.contains(notification))
     }
@@ -248,18 +251,14 @@ impl Sender {
     #[cfg(feature = "metrics")]
     pub(crate) fn depth(&self) -> impl Fn() -> usize + Send + Sync + 'static {
         let shared = Arc::clone(&self.0);
-        move || locked(&shared).queued.iter().sum()
+        move || shared.state().queued.iter().sum()
     }
 }
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        let waker = {
-            let mut state = locked(&self.0);
-            state.senders_ended = true;
-            state.waker.take()
-        };
-        waker.into_iter().for_each(Waker::wake);
+        self.0.state().senders_ended = true;
+        self.0.taker.wake();
     }
 }
 
@@ -267,21 +266,18 @@ impl Stream for Notifications {
     type Item = Notification;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Notification>> {
-        let mut state = locked(&self.0);
-        if let Some(notification) = state.take() {
-            return Poll::Ready(Some(notification));
+        self.0.taker.register(context.waker());
+        let mut state = self.0.state();
+        match state.take() {
+            None if !state.senders_ended => Poll::Pending,
+            taken => Poll::Ready(taken),
         }
-        if state.senders_ended {
-            return Poll::Ready(None);
-        }
-        state.waker = Some(context.waker().clone());
-        Poll::Pending
     }
 }
 
 impl Drop for Notifications {
     fn drop(&mut self) {
-        locked(&self.0).closed = true;
+        self.0.state().closed = true;
     }
 }
 

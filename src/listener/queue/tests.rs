@@ -87,8 +87,8 @@ fn flood_of_one_runtime_delays_another_by_one_notification() {
     let rest = (0..64).map(|_| next(&mut notifications));
     assert_eq!(rest.last(), Some(Some(of("flood", "64"))));
     assert_eq!(sender.depth()(), 0);
-    assert!(locked(&notifications.0).lanes.is_empty());
-    assert!(locked(&notifications.0).turns.is_empty());
+    assert!(notifications.0.state().lanes.is_empty());
+    assert!(notifications.0.state().turns.is_empty());
 }
 
 /// Several runtimes that their owners no longer control flood the queue together.
