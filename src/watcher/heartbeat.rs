@@ -184,9 +184,8 @@ impl Heartbeats {
     }
 
     async fn send_periodically(&mut self) {
-        // Jitter, because thousands of watchers are updated at the same time.
         let interval = self.options.interval;
-        sleep(interval.saturating_sub(spread(interval, fastrand::u64(..)))).await;
+        sleep(first_delay(interval, fastrand::u64(..))).await;
         loop {
             let next = Instant::now() + spread(interval, fastrand::u64(..));
             self.round(false).await;
@@ -316,6 +315,13 @@ impl Heartbeats {
             }
         }
     }
+}
+
+/// Returns when the first heartbeat is sent: after a tenth to a fifth of the interval, because thousands of watchers are updated at
+/// the same time. It may cause a resync, so it follows the readiness probe: earlier changes have no review.
+fn first_delay(interval: Duration, random: u64) -> Duration {
+    let jitter = interval.saturating_sub(spread(interval, random));
+    (interval / 5 + jitter) / 2
 }
 
 /// The content of a small file; `None` if there is none, or it cannot be read.

@@ -133,6 +133,18 @@ async fn each_manager_hears_of_its_own_events() {
     beating.abort();
 }
 
+/// The Pod is ready some seconds after its start. A listener expects the first heartbeat of a new watcher within a fifth.
+#[rstest]
+#[case::at_the_earliest(0, 6)]
+#[case::at_the_latest(u64::MAX, 12)]
+fn the_first_heartbeat_follows_the_readiness_probe(#[case] random: u64, #[case] seconds: u64) {
+    let first = first_delay(Duration::from_mins(1), random);
+    assert!(
+        first.abs_diff(Duration::from_secs(seconds)) < Duration::from_millis(1),
+        "{first:?}"
+    );
+}
+
 /// A receiver that is also a manager of events gets one heartbeat per round.
 #[tokio::test]
 async fn further_receivers_get_heartbeats_without_limiting_the_managers() {
