@@ -139,7 +139,7 @@ impl Queue {
         };
         let slot = &mut self.slots[id as usize];
         slot.changed = slot.changed.max(now);
-        self.managers.used(slot.manager, now);
+        self.managers.at(slot.manager).used = now;
         let follow_up = std::mem::take(&mut slot.follow_up);
         if follow_up {
             slot.since = now;
@@ -196,7 +196,7 @@ impl Queue {
         let firsts = self.managers.ids().filter_map(|of| self.first_due(of));
         let mut firsts: Vec<_> = firsts.collect();
         firsts.sort_unstable_by_key(|(manager, order)| {
-            let turn = (order.0 <= now).then(|| self.managers.last_taken(*manager));
+            let turn = (order.0 <= now).then(|| self.managers.get(*manager).taken);
             (turn.is_none(), turn, *order)
         });
         let mut again = None;
@@ -233,7 +233,7 @@ impl Queue {
         if slot.number == 0 {
             slot.number = self.managers.number(slot.manager);
         }
-        self.managers.set_taken(slot.manager, self.count);
+        self.managers.at(slot.manager).taken = self.count;
         slot.place = Place::UnderWay {
             take: self.count,
             at: now,

@@ -134,13 +134,8 @@ impl State {
     /// Marks a manager that is not a client's invention as one that has missed a change.
     pub(super) fn unread(&mut self, manager: &PathSegment, now: MonotonicTime) {
         let managers = &self.queue.managers;
-        let known = managers.place(manager);
-        let is_new = match known.filter(|it| managers.is_known(*it)) {
-            Some(place) => self.mark_lost(place).is_some(),
-            None if managers.has_watcher(manager) => self.mark_watching_lost(manager, now),
-            None => false,
-        };
-        if is_new {
+        let exists = managers.knows(manager) || managers.has_watcher(manager);
+        if exists && self.mark_existing_lost(manager, now) {
             tracing::warn!(%manager, "admission review not read, resync pending");
         }
     }
@@ -148,14 +143,14 @@ impl State {
     /// Sets the managers that have a Watcher, and marks those that were added.
     pub(super) fn set_watching(&mut self, names: &[PathSegment], now: MonotonicTime) {
         for manager in self.queue.managers.set_watching(names) {
-            if self.mark_watching_lost(&manager, now) {
+            if self.mark_existing_lost(&manager, now) {
                 tracing::info!(%manager, "manager has a new Watcher, resync pending");
             }
         }
     }
 
-    /// Marks a manager that has a Watcher, registered or not. Returns whether it had no mark before.
-    fn mark_watching_lost(&mut self, manager: &PathSegment, now: MonotonicTime) -> bool {
+    /// Marks a manager that exists, registered or not. Returns whether it had no mark before.
+    fn mark_existing_lost(&mut self, manager: &PathSegment, now: MonotonicTime) -> bool {
         match self.queue.managers.register(manager, now) {
             Some(place) => {
                 let had_mark = self.queue.managers.loss(manager).is_some();

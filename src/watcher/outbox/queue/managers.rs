@@ -49,7 +49,7 @@ pub(crate) struct Managers {
 }
 
 #[derive(Debug)]
-struct Manager {
+pub(super) struct Manager {
     name: PathSegment,
     /// The last assigned sequence number.
     sequence: u64,
@@ -58,11 +58,11 @@ struct Manager {
     /// Whether the manager has accepted an event.
     reached: bool,
     /// Value of the take counter at the last take of an event for the manager.
-    taken: u64,
+    pub(super) taken: u64,
     lost: Option<ResyncMark>,
     registered: MonotonicTime,
     /// When an event for the manager was last put.
-    used: MonotonicTime,
+    pub(super) used: MonotonicTime,
 }
 
 /// A manager that gets heartbeats.
@@ -111,7 +111,7 @@ impl Managers {
         now: MonotonicTime,
     ) -> Option<ManagerId> {
         if let Some(place) = self.place(name) {
-            self.used(place, now);
+            self.at(place).used = now;
             return Some(place);
         }
         let free = self.admits_others() && self.known.len() < CAPACITY;
@@ -167,11 +167,6 @@ impl Managers {
         is_lost
     }
 
-    /// Records that an event for the manager at `place` was put.
-    pub(super) fn used(&mut self, place: ManagerId, now: MonotonicTime) {
-        self.at(place).used = now;
-    }
-
     /// Returns the number of evictions. When it changes, other state per manager must be cleaned up.
     pub(crate) fn evictions(&self) -> u64 {
         self.evictions
@@ -182,15 +177,6 @@ impl Managers {
         if let Some(manager) = self.register(name, now) {
             self.at(manager).reached = true;
         }
-    }
-
-    /// Returns the value of the take counter at the last take of an event for the manager at `place`.
-    pub(super) fn last_taken(&self, place: ManagerId) -> u64 {
-        self.known[usize::from(place)].taken
-    }
-
-    pub(super) fn set_taken(&mut self, place: ManagerId, count: u64) {
-        self.at(place).taken = count;
     }
 
     /// Assigns the next sequence number to an event for the manager at `place`.
@@ -328,13 +314,13 @@ impl Managers {
             let is_lost = self.admits_others() && !self.reported.contains(name);
             return self.unregistered_loss(name).filter(|_| is_lost);
         };
-        self.known[usize::from(place)].lost
+        self.get(place).lost
     }
 
     /// Returns the last assigned sequence number of the manager at `place`, and how many follow the last one up to which all are
     /// delivered.
     pub(super) fn numbers(&self, place: ManagerId) -> (u64, u64) {
-        let Manager { sequence, open, .. } = &self.known[usize::from(place)];
+        let Manager { sequence, open, .. } = self.get(place);
         let open = open.first().map_or(0, |first| sequence + 1 - first);
         (*sequence, open)
     }
@@ -363,12 +349,11 @@ impl Managers {
 
     /// Returns the same as [`Self::knows`], for the manager at `place`.
     pub(in crate::outbox) fn is_known(&self, place: ManagerId) -> bool {
-        let place = usize::from(place);
-        place < self.configured || self.known[place].reached
+        usize::from(place) < self.configured || self.get(place).reached
     }
 
     pub(in crate::outbox) fn name(&self, place: ManagerId) -> &PathSegment {
-        &self.known[usize::from(place)].name
+        &self.get(place).name
     }
 
     pub(crate) fn place(&self, name: &PathSegment) -> Option<ManagerId> {
@@ -376,7 +361,11 @@ impl Managers {
         ManagerId::try_from(place).ok()
     }
 
-    fn at(&mut self, place: ManagerId) -> &mut Manager {
+    pub(super) fn get(&self, place: ManagerId) -> &Manager {
+        &self.known[usize::from(place)]
+    }
+
+    pub(super) fn at(&mut self, place: ManagerId) -> &mut Manager {
         &mut self.known[usize::from(place)]
     }
 
