@@ -143,6 +143,8 @@ pub struct Heartbeats {
     support: HashMap<PathSegment, HeartbeatSupport>,
     /// Receivers from [`HeartbeatOptions::receivers_file`].
     listed: Vec<PathSegment>,
+    /// Receivers that were removed from the file, until they have answered their last heartbeat.
+    removed: Vec<PathSegment>,
     /// The content of [`HeartbeatOptions::entries_file`], each hash with the time at which it was first read.
     entries: HashMap<PathSegment, (String, Instant)>,
     /// When the process started to serve reviews.
@@ -167,6 +169,7 @@ impl Heartbeats {
             metrics,
             support: HashMap::new(),
             listed: Vec::new(),
+            removed: Vec::new(),
             entries: HashMap::new(),
             started: Instant::now(),
         }
@@ -194,9 +197,9 @@ impl Heartbeats {
     }
 
     /// Sends one heartbeat to each manager that may support heartbeats. Sends a last heartbeat to receivers that were
-    /// removed from the file, because their listeners would report a missing watcher.
+    /// removed from the file, until they answer it, because their listeners would report a missing watcher.
     async fn round(&mut self, ending: bool) {
-        let mut removed = self.read_receivers().await;
+        self.read_receivers().await;
         self.read_entries().await;
         let outbox = &self.sources.outbox;
         let mut receivers: Vec<_> = outbox.managers(|managers| managers.receivers().collect());
@@ -215,10 +218,14 @@ impl Heartbeats {
             let support = self.support.entry(name.clone()).or_default();
             support.is_asked(*reached)
         });
-        removed.retain(|name| !receivers.iter().any(|it| it.name == *name));
-        let last = removed.iter().map(|name| self.post(name, true));
+        self.removed
+            .retain(|name| !receivers.iter().any(|it| it.name == *name));
+        let last = self.removed.iter().map(|name| self.post(name, true));
         let posts = receivers.iter().map(|it| self.post(&it.name, ending));
-        let (answers, _) = join(join_all(posts), join_all(last)).await;
+        let (answers, ended) = join(join_all(posts), join_all(last)).await;
+        let mut ended = ended.into_iter();
+        self.removed
+            .retain(|_| ended.next() == Some(Answer::Failed));
         for (receiver, answer) in receivers.into_iter().zip(answers) {
             let support = self.support.entry(receiver.name.clone()).or_default();
             if support.answered(answer, receiver.reached) && receiver.known {
@@ -227,19 +234,19 @@ impl Heartbeats {
         }
     }
 
-    /// Reads the file of receivers, and returns the receivers that were removed from it. A file that cannot be read changes
-    /// nothing, because the kubelet may be replacing it.
-    async fn read_receivers(&mut self) -> Vec<PathSegment> {
+    /// Reads the file of receivers. A file that cannot be read changes nothing, because the kubelet may be replacing it.
+    async fn read_receivers(&mut self) {
         let Some(text) = read(self.options.receivers_file.clone()).await else {
-            return Vec::new();
+            return;
         };
         let names = text.lines().filter_map(|it| PathSegment::parse(it).ok());
         let listed: Vec<_> = names.take(MAX_RECEIVERS).collect();
         let now = Instant::now().into_std();
         self.sources.outbox.set_watching(&listed, now);
-        let mut removed = std::mem::replace(&mut self.listed, listed);
-        removed.retain(|it| !self.listed.contains(it));
-        removed
+        self.removed
+            .extend(std::mem::replace(&mut self.listed, listed));
+        self.removed.retain(|it| !self.listed.contains(it));
+        self.removed.truncate(MAX_RECEIVERS);
     }
 
     /// Reads the file of webhook entries. One that cannot be read changes nothing.

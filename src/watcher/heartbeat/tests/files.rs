@@ -44,6 +44,27 @@ async fn managers_of_a_file_hear_before_there_is_an_event() {
     }
 }
 
+/// Otherwise its listener would report a missing watcher for ever.
+#[tokio::test]
+async fn the_last_heartbeat_of_a_removed_manager_is_repeated_until_it_is_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("managers");
+    let mut fixture = Fixture::new(&[]).await;
+    fixture.heartbeats.options.receivers_file = Some(file.clone());
+    std::fs::write(&file, "a\n").unwrap();
+    fixture.heartbeats.round(false).await;
+    std::fs::write(&file, "").unwrap();
+    fixture
+        .kcp
+        .next([503, 429, 200].map(|it| Reply::Status(it, "")));
+    for _ in 0..5 {
+        fixture.heartbeats.round(false).await;
+    }
+    let received = fixture.kcp.received();
+    let endings: Vec<_> = of(&received, "a").iter().map(|it| it.ending).collect();
+    assert_eq!(endings, [false, true, true, true]);
+}
+
 /// A listener that started together with its Watcher knows nothing of changes before the first review.
 #[tokio::test]
 async fn a_manager_that_is_added_to_the_file_is_asked_for_a_resync() {
