@@ -132,12 +132,26 @@ impl Webhook {
 
     /// Returns the document that the leader has stored.
     pub(crate) async fn stored_configuration(&self) -> Result<Value> {
+        Ok(serde_json::from_slice(
+            &self.stored("last-valid-document").await?,
+        )?)
+    }
+
+    /// Returns the SHA-256 digest of the trust bundle that the leader has stored, in base64.
+    pub(crate) async fn stored_trust_bundle(&self) -> Result<String> {
+        let stored = String::from_utf8(self.stored("trust-bundle").await?)?;
+        let (digest, _) = stored.split_once(' ').context("no digest")?;
+        Ok(digest.to_owned())
+    }
+
+    /// Returns what the leader has stored about the active revision under a key.
+    async fn stored(&self, key: &str) -> Result<Vec<u8>> {
         let name = api::names::REPAIR_RECORD;
         let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{name}");
         let secret = self.client.get(&path).await?;
-        let text = secret.at("/data/last-valid-document").as_str();
-        let text = BASE64.decode(text.context("no document")?)?;
-        Ok(serde_json::from_slice(&text)?)
+        let text = secret.at("/data")[key].as_str();
+        let text = text.with_context(|| format!("Secret {name} has no {key}"))?;
+        Ok(BASE64.decode(text)?)
     }
 
     pub(crate) async fn write_configuration(&self, document: &str) -> Result<Answer> {

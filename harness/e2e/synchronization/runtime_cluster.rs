@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use api::kcp::{
     CONTENT_HASH, CONTROLLER_FIELD_MANAGER, OWNER_CONFIG_MAP, REQUIRES_PULL_SECRET,
     REQUIRES_TRUST_BUNDLE, WEBHOOK_DEPLOYMENT,
@@ -10,7 +10,10 @@ use api::kcp::{
 use api::names::{
     REPAIR_RECORD, SKR_NAMESPACE, WEBHOOK_CERTIFICATE, WEBHOOK_CONFIGURATION, WEBHOOK_LEASE,
 };
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::control_plane::named_config_map;
 use super::source::{Source, content};
@@ -110,7 +113,8 @@ impl RuntimeCluster {
         Ok(writes)
     }
 
-    /// Waits until the runtime has a content and every replica of the webhook uses it.
+    /// Waits until the runtime has a content and every replica of the webhook uses it. A patch names a ClusterTrustBundle without
+    /// its content, so the leader must also have stored the digest of the content, which it does when the content is active.
     pub(crate) async fn uses(&self, source: Source, original: &Value) -> Result<()> {
         self.has(source, original).await?;
         let (feature, image, expected) = source.probe(original)?;
@@ -124,6 +128,12 @@ impl RuntimeCluster {
                 let response = replica.review("default", &draft).await?;
                 let patch = response["patch"].to_string();
                 ensure!(patch.contains(&expected), "{response}");
+            }
+            if source == Source::TrustBundle {
+                let pem = original["spec"]["trustBundle"].as_str();
+                let expected = BASE64.encode(Sha256::digest(pem.context("no certificates")?));
+                let stored = webhook.stored_trust_bundle().await?;
+                ensure!(stored == expected, "the leader uses another bundle");
             }
             Ok(())
         })
