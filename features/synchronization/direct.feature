@@ -27,6 +27,7 @@ Feature: Synchronization in mode direct
   Scenario: In mode direct sources that are updated together are synchronized as one revision
     When all sources on KCP are updated
     Then runtime "one" has the revision of the sources
+    And the status of RuntimeBootstrapper "one" has the version, the ready replicas and the hashes of runtime "one"
     And RuntimeBootstrapper "one" has condition ConfigurationSynchronized=True with reason "Synchronized"
 
   Scenario: In mode direct a key that is removed from the ConfigMap on KCP is removed on the runtime

@@ -197,7 +197,13 @@ async fn condition(
         let text = |key: &str| found[key].as_str().unwrap_or_default();
         let has_reason = reason.is_empty() || text("reason") == reason;
         let is_expected = text("status") == status && text("message").contains(&message);
-        check(is_expected && has_reason, found)
+        // A condition of an earlier generation describes the object before the scenario changed its spec.
+        let (observed, generation) = (
+            &found["observedGeneration"],
+            &seen["metadata"]["generation"],
+        );
+        let is_current = observed.is_null() || observed == generation;
+        check(is_expected && has_reason && is_current, found)
     })
     .await
 }
