@@ -1,5 +1,6 @@
 //! The sources on KCP, their copies on runtimes, and the signal after which the KIM double copies them.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use api::kcp::{FORCE_RECONCILE_KEY, KCP_NAMESPACE, SIGNALED_REVISION_ANNOTATION};
@@ -163,23 +164,36 @@ async fn signaled(scenario: &mut Scenario, name: String, count: String, not: Str
             eventually(&what, signaled).await?;
             continue;
         }
-        // Waits until both keys are removed and stay removed. The controller signals again for a change that it reads only
-        // after the removal.
-        let mut signals = env.state().changes;
-        let absent = async || {
-            let live = env.kcp.runtime(&runtime.name).await?;
-            let keys = keys(&live);
-            check(keys == [&Value::Null, &Value::Null], format!("{keys:?}"))
-        };
-        loop {
-            eventually(&what, absent).await?;
-            match consistently(&what, A_WHILE, absent).await {
-                Err(_) if signals > 1 => signals -= 1,
-                result => break result?,
-            }
-        }
+        not_signaled(&env, &what, &runtime.name).await?;
     }
     Ok(())
+}
+
+/// Waits until both keys are removed and stay removed. The controller signals again only for a change that it reads after the
+/// removal: such a signal has another revision. KIM reconciles a Runtime at most once for each change.
+async fn not_signaled(env: &Leased, what: &str, name: &str) -> Result {
+    let changes = env.state().changes;
+    let absent = async || {
+        let live = env.kcp.runtime(name).await?;
+        let keys = keys(&live);
+        check(keys == [&Value::Null, &Value::Null], format!("{keys:?}"))
+    };
+    let mut revisions = BTreeSet::new();
+    loop {
+        eventually(what, absent).await?;
+        let annotations = env.kcp.runtime(name).await?["metadata"]["annotations"].take();
+        let revision = text(&annotations[SIGNALED_REVISION_ANNOTATION]).to_owned();
+        let is_new = revisions.insert(revision) && u32::try_from(revisions.len())? <= changes;
+        ensure!(is_new, "signaled twice with one of {revisions:?}");
+        if consistently(what, A_WHILE, absent).await.is_ok() {
+            break;
+        }
+    }
+    let counts = env.kim().map(|it| it.counts()).unwrap_or_default();
+    let [before, now] = [&env.state().reconciles, &counts].map(|it| it.get(name).copied());
+    let count = now.unwrap_or(0).saturating_sub(before.unwrap_or(0));
+    let seen = format!("KIM reconciled {name} {count} times since the last of {changes} changes");
+    check(count <= u64::from(changes), seen)
 }
 
 #[then(expr = "nothing of Runtime {string} is modified except the keys of the signal")]
