@@ -27,8 +27,8 @@ use clusters::setup::Setup;
 pub struct Conformance {
     pub(crate) fixtures: Arc<Fixtures>,
     pub(crate) program: Program,
-    skr: Cluster,
-    plain: Cluster,
+    skr: (Cluster, Client),
+    plain: (Cluster, Client),
 }
 
 /// Starts the environment, or uses one that an earlier run kept.
@@ -41,17 +41,22 @@ pub async fn start(setup: &Setup, _: &Selection, keep: bool) -> Result<Arc<Confo
         futures::try_join!(skr, plain)
     };
     let (skr, plain) = progress::show("start the clusters", start).await?;
+    let clients = [
+        Client::with(&skr.kubeconfig).await?,
+        Client::with(&plain.kubeconfig).await?,
+    ];
+    let [of_skr, of_plain] = clients;
     Ok(Arc::new(Conformance {
         fixtures,
         program,
-        skr,
-        plain,
+        skr: (skr, of_skr),
+        plain: (plain, of_plain),
     }))
 }
 
 impl Conformance {
-    /// Returns a runtime by its name in the steps.
-    pub(crate) fn runtime(&self, name: &str) -> Result<&Cluster> {
+    /// Returns a runtime by its name in the steps, and its client.
+    pub(crate) fn runtime(&self, name: &str) -> Result<&(Cluster, Client)> {
         match name {
             WITH_PRODUCT => Ok(&self.skr),
             WITHOUT_PRODUCT => Ok(&self.plain),
@@ -67,8 +72,8 @@ impl Environments for Arc<Conformance> {
 
     async fn stop(self) -> Result<()> {
         let this = Self::into_inner(self).context("a scenario still runs")?;
-        this.skr.stop().await?;
-        this.plain.stop().await?;
+        this.skr.0.stop().await?;
+        this.plain.0.stop().await?;
         this.fixtures.release().await
     }
 }
@@ -78,16 +83,16 @@ impl Environment for Conformance {
         match cluster {
             Which::Kcp => bail!("the conformance suite has no control plane"),
             Which::Runtime(name) => {
-                let cluster = self.runtime(name.as_deref().unwrap_or(WITH_PRODUCT))?;
-                Ok(Client::new(cluster.client()))
+                let (_, client) = self.runtime(name.as_deref().unwrap_or(WITH_PRODUCT))?;
+                Ok(client.clone())
             }
         }
     }
 
     fn diagnose<'a>(&'a self, evidence: &'a Evidence) -> LocalBoxFuture<'a, ()> {
         let collect = async {
-            self.skr.collect_evidence(evidence).await;
-            self.plain.collect_evidence(evidence).await;
+            self.skr.0.collect_evidence(evidence).await;
+            self.plain.0.collect_evidence(evidence).await;
         };
         collect.boxed_local()
     }

@@ -22,13 +22,13 @@ fn landscape(file: &str) -> Result<conformance::Scenario> {
 #[given(expr = "runtime {string} has the landscape of {string}")]
 async fn has_landscape(scenario: &mut Scenario, runtime: String, file: String) -> Result {
     let env = scenario.environment_of::<Conformance>()?;
-    prepare(&env.fixtures, env.runtime(&runtime)?, &landscape(&file)?).await
+    prepare(&env.fixtures, &env.runtime(&runtime)?.0, &landscape(&file)?).await
 }
 
 #[given(expr = "runtime {string} has the configuration of {string} without the product")]
 async fn has_configuration(scenario: &mut Scenario, runtime: String, file: String) -> Result {
     let env = scenario.environment_of::<Conformance>()?;
-    let cluster = env.runtime(&runtime)?;
+    let (cluster, _) = env.runtime(&runtime)?;
     let landscape = landscape(&file)?.landscape;
     for image in provide_images(&landscape, &env.fixtures.registry).await? {
         cluster.load_image(&image).await?;
@@ -62,8 +62,8 @@ async fn other_webhook(
     to: String,
 ) -> Result {
     let env = scenario.environment_of::<Conformance>()?;
-    let cluster = env.runtime(&runtime)?;
-    let client = Client::new(cluster.client());
+    let (cluster, client) = env.runtime(&runtime)?;
+    let client = client.clone();
     let (asked, rewritten) = (from.clone(), format!("{to}/is-it-asked"));
     let overrides = BTreeMap::from([(from, to)]);
     let decide = move |request| other_webhook::rewrite(client.clone(), overrides.clone(), request);
@@ -90,7 +90,7 @@ async fn checked(
     moment: String,
 ) -> Result {
     let env = scenario.environment_of::<Conformance>()?;
-    let cluster = env.runtime(&runtime)?;
+    let (cluster, client) = env.runtime(&runtime)?;
     let folder = tempfile::tempdir()?;
     let mut options: Vec<String> = option.split_whitespace().map(str::to_owned).collect();
     if option.starts_with(INSTALL) {
@@ -117,7 +117,7 @@ async fn checked(
         scenario: &file,
         runtimes: &[&cluster.kubeconfig],
         options: &options,
-        interrupt: interrupt.map(|it| (Client::new(cluster.client()), it)),
+        interrupt: interrupt.map(|it| (client.clone(), it)),
         ..Call::default()
     };
     let ended = env.program.run(call).await?;
@@ -134,7 +134,7 @@ async fn checked_by(
     user: String,
 ) -> Result {
     let env = scenario.environment_of::<Conformance>()?;
-    let cluster = env.runtime(&runtime)?;
+    let (cluster, client) = env.runtime(&runtime)?;
     if user == "a user without rights" {
         scenario.name(USER);
         let mut namespace = ObjectRef::new("Namespace", None, USER);
@@ -143,7 +143,6 @@ async fn checked_by(
     } else {
         grant(scenario, &runtime).await?;
     }
-    let client = Client::new(cluster.client());
     let namespace = scenario.resolve(USER);
     let token = eventually("the user exists", async || {
         client.token(&namespace, "default").await
@@ -191,7 +190,7 @@ async fn grant(scenario: &mut Scenario, runtime: &str) -> Result {
         create(scenario, &object, text, Write::Create).await?;
     }
     let env = scenario.environment_of::<Conformance>()?;
-    let client = Client::new(env.runtime(runtime)?.client());
+    let (_, client) = env.runtime(runtime)?;
     let user = format!("system:serviceaccount:{namespace}:default");
     let right = json!({ "verb": "create", "resource": "namespaces" });
     eventually("the API server has observed the rights", async || {
@@ -248,7 +247,7 @@ fn check_came_out(scenario: &mut Scenario, title: String, how: String, step: &St
 async fn no_secret(scenario: &mut Scenario, runtime: String) -> Result {
     let ended = kept(scenario)?;
     let env = scenario.environment_of::<Conformance>()?;
-    let client = Client::new(env.runtime(&runtime)?.client());
+    let (_, client) = env.runtime(&runtime)?;
     let given = BASE64.encode(env.fixtures.registry.identity.docker_config(HOST));
     let mut secrets = client.items("/api/v1/secrets").await?;
     secrets.push(json!({ "data": { "given": given } }));
