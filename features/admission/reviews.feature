@@ -58,8 +58,10 @@ Feature: The admission endpoint keeps to its protocol whatever it receives
 
   @cluster
   Scenario: Every replica is ready and counts reviews
+    Given metric "admission_reviews_total" of component webhook is recorded
     Then component webhook reports readiness true with message ""
-    And metric "admission_reviews_total" of component webhook is at least 1
+    And every replica of component webhook admits a Pod unchanged with warning ""
+    And metric "admission_reviews_total" of component webhook increases by at least 1
 
   @serial @cluster
   Scenario: A review costs no request to the API server

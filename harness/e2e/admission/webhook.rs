@@ -3,6 +3,8 @@
 //!
 //! The API server may call any replica, so the harness treats a change as active only when every replica uses it.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -71,13 +73,20 @@ impl Webhook {
         Ok(())
     }
 
+    /// Returns the value of a series in each replica, of which there must be at least one.
+    pub(crate) async fn values(&self, series: &str) -> Result<BTreeMap<String, f64>> {
+        let mut values = BTreeMap::new();
+        for replica in self.replicas().await? {
+            let value = replica.metrics().await?.sum(series);
+            values.insert(replica.pod, value);
+        }
+        ensure!(!values.is_empty(), "the webhook has no replica");
+        Ok(values)
+    }
+
     /// Returns the sum of a series over all replicas.
     pub(crate) async fn sum(&self, series: &str) -> Result<f64> {
-        let mut sum = 0.0;
-        for replica in self.replicas().await? {
-            sum += replica.metrics().await?.sum(series);
-        }
-        Ok(sum)
+        Ok(self.values(series).await?.values().sum())
     }
 
     /// Returns how often the API server admitted an object because the webhook did not respond.

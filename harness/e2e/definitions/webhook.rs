@@ -216,35 +216,62 @@ async fn counts(scenario: &Scenario) -> Result<[f64; 2]> {
 }
 
 /// The metric is given without its prefix, and with its reason or another label if it has one. The value is that of each
-/// replica, or with "in one replica" or the name of a runtime the sum of all replicas.
+/// replica, or with "in one replica" or the name of a runtime the sum of all replicas. It increases since an earlier step recorded
+/// it; a replica that has started since then counts from zero.
+#[given(
+    regex = r#"^metric "(.+)" of component webhook (is recorded|(?:is|increases by) at least \d+)( in one replica| on runtime "[^"]+")?(?: within (\d+) seconds)?$"#
+)]
 #[then(
-    regex = r#"^metric "(.+)" of component webhook is at least (\d+)( in one replica| on runtime "[^"]+")?(?: within (\d+) seconds)?$"#
+    regex = r#"^metric "(.+)" of component webhook (is recorded|(?:is|increases by) at least \d+)( in one replica| on runtime "[^"]+")?(?: within (\d+) seconds)?$"#
 )]
 async fn has_metric(
     scenario: &mut Scenario,
     metric: String,
-    least: u32,
+    condition: String,
     place: String,
     seconds: String,
 ) -> Result {
-    let limit = seconds.parse().map_or(PATIENCE, Duration::from_secs);
-    let series = match metric.split_once(' ') {
+    let runtime = place.split('"').nth(1).map(str::to_owned);
+    let client = scenario.environment()?.client(&Cluster::Runtime(runtime))?;
+    let (series, webhook) = (series(&metric), Webhook { client });
+    let Some((change, least)) = condition.split_once(" at least ") else {
+        let values = webhook.values(&series).await?;
+        scenario.observed.note(RECORDED, json!(values));
+        return Ok(());
+    };
+    let before = match change {
+        "is" => &Value::Null,
+        _ => scenario.observed.noted(RECORDED)?,
+    };
+    let (least, limit) = (
+        least.parse()?,
+        seconds.parse().map_or(PATIENCE, Duration::from_secs),
+    );
+    let is_enough = || async {
+        let now = webhook.values(&series).await?.into_iter();
+        let change = |(pod, now)| now - before[&pod].as_f64().unwrap_or_default();
+        let seen: Vec<f64> = now.map(change).collect();
+        let value = match place.as_str() {
+            "" => seen.iter().copied().fold(f64::INFINITY, f64::min),
+            _ => seen.iter().sum(),
+        };
+        check(
+            value >= least,
+            format!("{series} of each replica: {seen:?}"),
+        )
+    };
+    Ok(until("its metric", limit, is_enough).await?)
+}
+
+/// Returns the series of a metric that a step names without its prefix.
+fn series(metric: &str) -> String {
+    match metric.split_once(' ') {
         Some((name, label)) => {
             let (key, value) = label.split_once('=').unwrap_or(("reason", label));
             format!("rt_bootstrapper_{name}{{{key}=\"{value}\"}}")
         }
         None => format!("rt_bootstrapper_{metric}"),
-    };
-    let is_enough = |sum| check(sum >= f64::from(least), format!("{series} is {sum}"));
-    let runtime = place.split('"').nth(1).map(str::to_owned);
-    let client = scenario.environment()?.client(&Cluster::Runtime(runtime))?;
-    let webhook = Webhook { client };
-    if !place.is_empty() {
-        let probe = || async { is_enough(webhook.sum(&series).await?) };
-        return Ok(until("its metric", limit, probe).await?);
     }
-    let probe = async |replica: &Replica| is_enough(replica.metrics().await?.sum(&series));
-    webhook.each("its metric", probe).await
 }
 
 /// A webhook without a configuration admits every Pod unchanged, with a warning.
@@ -286,6 +313,8 @@ fn config_map() -> ObjectRef {
     ObjectRef::new("ConfigMap", Some(NAMESPACE), api::names::CONFIG_MAP)
 }
 
+/// Key of the recorded values of a metric, by replica.
+const RECORDED: &str = "recorded metric";
 /// Key of a result of a scenario: errors of all Pods that are not mutated.
 pub(super) const NOT_MUTATED: &str = "Pods that are not mutated";
 /// Key of a result of a scenario: errors of replicas that did not respond.
