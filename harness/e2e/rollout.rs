@@ -151,6 +151,12 @@ impl Workload {
     }
 }
 
+/// Returns the sum of the counters of a known metric over all replicas.
+pub(crate) fn count(replicas: &BTreeMap<String, Samples>, series: &str) -> Result<u64> {
+    let counts = replicas.values().map(|it| it.count_of_known(series));
+    Ok(counts.sum::<Result<u64, _>>()?)
+}
+
 /// Kills the processes whose line of `/proc/PID/FILE` matches a pattern. On a node, the processes of Pods are visible. Returns
 /// their number.
 pub(crate) async fn kill(node: &Cluster, file: &str, pattern: &str) -> Result<usize> {

@@ -100,7 +100,58 @@ impl Samples {
         // The text of a negative or fractional number cannot be parsed as a `u64`.
         self.sum(series).to_string().parse().unwrap_or(u64::MAX)
     }
+
+    /// Returns the sum of a series as [`Self::sum`] does, for a metric that must be known: a metric with labels is exposed only
+    /// after its first event, and a renamed metric would be 0 forever.
+    ///
+    /// # Errors
+    ///
+    /// Neither the exposition, nor `docs/reference/metrics.md`, nor the list of metrics of other programs has the metric.
+    pub fn sum_of_known(&self, series: &str) -> Result<f64, UnknownMetric> {
+        self.ensure_known(series)?;
+        Ok(self.sum(series))
+    }
+
+    /// Returns the sum of a series as [`Self::count`] does, for a metric that must be known.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::sum_of_known`].
+    pub fn count_of_known(&self, series: &str) -> Result<u64, UnknownMetric> {
+        self.ensure_known(series)?;
+        Ok(self.count(series))
+    }
+
+    fn ensure_known(&self, series: &str) -> Result<(), UnknownMetric> {
+        let (name, _) = series.split_once('{').unwrap_or((series, ""));
+        let of_histogram = ["_bucket", "_sum", "_count"].map(|it| name.strip_suffix(it));
+        let mut of_histogram = of_histogram.into_iter().flatten();
+        let is_listed = |line: String| REFERENCE.contains(&line);
+        let is_known = is_listed(format!("\n| `{name}` |"))
+            || of_histogram.any(|it| is_listed(format!("\n| `{it}` | histogram |")))
+            || OTHERS.contains(&name)
+            || self.matching(name).next().is_some();
+        is_known
+            .then_some(())
+            .ok_or_else(|| UnknownMetric(name.to_owned()))
+    }
 }
+
+/// Error of a metric that no component has.
+#[derive(Debug, thiserror::Error)]
+#[error("no component has metric {0}")]
+pub struct UnknownMetric(String);
+
+/// The metrics of the product's components.
+const REFERENCE: &str = include_str!("../../docs/reference/metrics.md");
+/// Metrics with labels of other programs: the API server, and the double of the lifecycle-manager.
+const OTHERS: [&str; 5] = [
+    "apiserver_admission_webhook_fail_open_count",
+    "apiserver_admission_webhook_request_total",
+    "klm_event_total",
+    "klm_other_notification_total",
+    "klm_reconcile_total",
+];
 
 fn one(mut samples: impl Iterator<Item = Sample>) -> Option<f64> {
     let first = samples.next()?;
@@ -183,5 +234,29 @@ mod tests {
             ["500", "200"].map(|it| samples.count(&format!("requests_total{{code=\"{it}\"}}")));
         assert_eq!(counts, [0, 3]);
         assert!(samples.sum("requests").abs() < 1e-9, "another metric");
+    }
+
+    #[test]
+    fn known_metric_without_samples_is_0_and_an_unknown_one_is_an_error() {
+        let samples = Samples::parse("requests_total{code=\"200\"} 3\n");
+        let known = [
+            ("requests_total{code=\"200\"}", 3),
+            ("requests_total{code=\"404\"}", 0),
+            ("watcher_dropped_events_total", 0),
+            ("watcher_admission_duration_seconds_count", 0),
+            ("klm_event_total{object=\"a/b\"}", 0),
+        ];
+        for (series, expected) in known {
+            let count = samples.count_of_known(series).unwrap();
+            assert_eq!(count, expected, "{series}");
+        }
+        for name in [
+            "requests",
+            "watcher_dropped_event",
+            "watcher_dropped_events_total_count",
+        ] {
+            let error = samples.sum_of_known(name).unwrap_err().to_string();
+            assert_eq!(error, format!("no component has metric {name}"));
+        }
     }
 }

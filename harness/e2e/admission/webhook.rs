@@ -77,7 +77,7 @@ impl Webhook {
     pub(crate) async fn values(&self, series: &str) -> Result<BTreeMap<String, f64>> {
         let mut values = BTreeMap::new();
         for replica in self.replicas().await? {
-            let value = replica.metrics().await?.sum(series);
+            let value = replica.metrics().await?.sum_of_known(series)?;
             values.insert(replica.pod, value);
         }
         ensure!(!values.is_empty(), "the webhook has no replica");
@@ -94,7 +94,7 @@ impl Webhook {
         let metrics = Samples::parse(&self.client.text("/metrics").await?);
         let entry = api::names::WEBHOOK_ENTRY;
         let series = format!("apiserver_admission_webhook_fail_open_count{{name=\"{entry}\"}}");
-        Ok(metrics.count(&series))
+        Ok(metrics.count_of_known(&series)?)
     }
 
     /// Waits until the API server reaches a replica. The node's proxy receives the endpoint some time after the replica is

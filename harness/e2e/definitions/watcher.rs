@@ -1,12 +1,12 @@
 //! The path from the watcher on the runtime to KCP: its replicas and reviews, the gateway, and faults between them.
 
-use testkit::metrics::Samples;
 use testkit::pki::Authority;
 
 use super::event::event_about;
 use super::flow::{changed_under_load, lossless};
 use super::object::restore_later;
 use super::prelude::*;
+use crate::rollout::count;
 use crate::watching::{GROUP, LIFECYCLE, REPLICAS, VERSION, kyma};
 
 pub(super) async fn component(scenario: &mut Scenario, change: &str) -> Result {
@@ -95,7 +95,7 @@ async fn increases(
             (env.before.handshake_errors, now)
         } else {
             let before = env.before.managers.get(manager.as_str());
-            let now = env.manager(&manager)?.metrics().count(&metric);
+            let now = env.manager(&manager)?.metrics().count_of_known(&metric)?;
             (before.map_or(0, |it| it.count(&metric)), now)
         };
         now.checked_sub(before).context("it was restarted")
@@ -152,8 +152,7 @@ async fn not_delayed(scenario: &mut Scenario, limit: u64) -> Result {
     let has_bucket = now.values().all(|it| it.value(&quick).is_some());
     ensure!(has_bucket, "the histogram has no bucket {limit}");
     let increase = |series: &str| {
-        let sum = |samples: &Samples| samples.count(series);
-        let [before, now] = [&env.before.watcher, &now].map(|it| it.values().map(sum).sum::<u64>());
+        let (before, now) = (count(&env.before.watcher, series)?, count(&now, series)?);
         now.checked_sub(before).context("a replica was restarted")
     };
     let all = increase("watcher_admission_duration_seconds_count")?;
@@ -167,11 +166,15 @@ async fn not_delayed(scenario: &mut Scenario, limit: u64) -> Result {
 
 /// Returns how many reviews the API server allowed because the watcher did not respond in time.
 async fn failed_open(env: &View) -> Result<u64> {
-    let series = "apiserver_admission_webhook_fail_open_count";
-    let now = env.runtime.api_server_metrics().await?.count(series);
-    let before = env.before.api_server.count(series);
-    now.checked_sub(before)
-        .context("the API server was restarted")
+    api_server_increase(env, "apiserver_admission_webhook_fail_open_count").await
+}
+
+/// Returns the increase of a counter of the API server since the first step of the scenario.
+async fn api_server_increase(env: &View, series: &str) -> Result<u64> {
+    let now = env.runtime.api_server_metrics().await?;
+    let before = env.before.api_server.count_of_known(series)?;
+    let increase = now.count_of_known(series)?.checked_sub(before);
+    increase.context("the API server was restarted")
 }
 
 #[then("the API server got an answer to every AdmissionReview")]
@@ -180,14 +183,7 @@ async fn answered(scenario: &mut Scenario) -> Result {
         return lossless(scenario);
     }
     let env = scenario.environment_of::<View>()?;
-    let now = env.runtime.api_server_metrics().await?;
-    let increase = |series: &str| {
-        let increase = now
-            .count(series)
-            .checked_sub(env.before.api_server.count(series));
-        increase.context("the API server was restarted")
-    };
-    let asked = increase("apiserver_admission_webhook_request_total")?;
+    let asked = api_server_increase(&env, "apiserver_admission_webhook_request_total").await?;
     ensure!(asked > 0, "the API server sent no AdmissionReview");
     let failed = failed_open(&env).await?;
     check(failed == 0, format!("{failed} of {asked} had no answer"))

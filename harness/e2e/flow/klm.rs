@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use testkit::json::config_map;
 
 use crate::install::apply;
-use crate::rollout::Workload;
+use crate::rollout::{Workload, count};
 use clusters::cluster::Cluster;
 use clusters::images::Image;
 
@@ -41,13 +41,10 @@ pub(crate) struct Reconciles {
 /// Returns how often KLM has reconciled a Kyma.
 pub(crate) async fn reconciles(klm: &Workload, kyma: &str) -> Result<Reconciles> {
     let metrics = klm.metrics(METRICS_PORT).await?;
-    let count = |family: &str| {
-        let series = format!("{family}_total{{kyma=\"{kyma}\"}}");
-        metrics.values().map(|it| it.count(&series)).sum()
-    };
+    let of = |family: &str| count(&metrics, &format!("{family}_total{{kyma=\"{kyma}\"}}"));
     Ok(Reconciles {
-        all: count(RECONCILES),
-        without_event: count(OTHER_NOTIFICATIONS),
+        all: of(RECONCILES)?,
+        without_event: of(OTHER_NOTIFICATIONS)?,
     })
 }
 

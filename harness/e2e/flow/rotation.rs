@@ -16,7 +16,7 @@ use super::Flow;
 use super::shoots::Shoot;
 use crate::client::{Client, Write};
 use crate::definitions::{Stream, check};
-use crate::rollout::Workload;
+use crate::rollout::{Workload, count};
 
 /// Secret of the CA, issued by cert-manager.
 const CA: &str = "klm-watcher";
@@ -90,13 +90,17 @@ impl Flow {
     pub(super) async fn counted(&self, shoot: &Shoot, watcher: &Workload) -> Result<Delivery> {
         let api_server = Samples::parse(&shoot.api.text("/metrics").await?);
         let watchers = watcher.metrics(METRICS_PORT).await?;
-        let sum = |name| watchers.values().map(|it| it.count(name)).sum::<u64>();
+        let failures = [
+            "watcher_dropped_events_total",
+            "watcher_delivery_failures_total",
+        ];
+        let failures = failures.map(|it| count(&watchers, it));
         Ok(Delivery {
             changes: 0,
             handshake_errors: self.istio.handshake_errors().await?,
-            reviews: api_server.count("apiserver_admission_webhook_request_total"),
-            unanswered: api_server.count("apiserver_admission_webhook_fail_open_count"),
-            failures: sum("watcher_dropped_events_total") + sum("watcher_delivery_failures_total"),
+            reviews: api_server.count_of_known("apiserver_admission_webhook_request_total")?,
+            unanswered: api_server.count_of_known("apiserver_admission_webhook_fail_open_count")?,
+            failures: failures.into_iter().sum::<Result<u64>>()?,
         })
     }
 
@@ -147,9 +151,8 @@ impl Flow {
 /// Checks that the replicas of a watcher have no undelivered events.
 pub(super) async fn is_delivered(watcher: &Workload) -> Result<()> {
     let metrics = watcher.metrics(METRICS_PORT).await?;
-    let waiting = metrics.values().map(|it| it.sum("watcher_outbox_events"));
-    let left: f64 = waiting.sum();
-    check(left < 0.5, format!("{left} events"))
+    let left = count(&metrics, "watcher_outbox_events")?;
+    check(left == 0, format!("{left} events"))
 }
 
 #[expect(clippy::disallowed_methods, reason = "the rate of the changes")]

@@ -20,7 +20,7 @@ use super::rotation::{Delivery, is_delivered};
 use super::shoots::Shoot;
 use crate::client::{Client, Write};
 use crate::definitions::{Stream, check, random};
-use crate::rollout::Workload;
+use crate::rollout::{Workload, count};
 
 /// Time limit for two rollouts of the watcher, of which the second has Pods that wait before they end.
 const LIMIT: Duration = Duration::from_mins(4);
@@ -141,11 +141,14 @@ impl Flow {
     /// Returns the objects for which KLM has received no event.
     pub(crate) async fn without_event(&self, names: &[String]) -> Result<Vec<String>> {
         let metrics = self.klm.metrics(KLM_METRICS_PORT).await?;
-        let is_missing = |name: &&String| {
+        let mut missing = Vec::new();
+        for name in names {
             let series = format!("{EVENTS}_total{{object=\"{SKR_NAMESPACE}/{name}\"}}");
-            metrics.values().all(|it| it.count(&series) == 0)
-        };
-        Ok(names.iter().filter(is_missing).cloned().collect())
+            if count(&metrics, &series)? == 0 {
+                missing.push(name.clone());
+            }
+        }
+        Ok(missing)
     }
 }
 

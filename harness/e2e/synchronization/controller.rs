@@ -169,7 +169,8 @@ impl Controller {
     /// Returns the sum of a metric over its labels, for each replica.
     pub(crate) async fn metric(kcp: &ControlPlane, name: &str) -> Result<BTreeMap<String, f64>> {
         let metrics = workload(kcp).metrics(METRICS_PORT).await?.into_iter();
-        Ok(metrics.map(|(pod, it)| (pod, it.sum(name))).collect())
+        let sums = metrics.map(|(pod, it)| Ok((pod, it.sum_of_known(name)?)));
+        sums.collect()
     }
 }
 

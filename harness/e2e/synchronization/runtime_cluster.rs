@@ -144,15 +144,15 @@ impl RuntimeCluster {
     /// Secrets are excluded, because the webhook also applies them.
     pub(crate) async fn applied(&self) -> Result<BTreeMap<&'static str, u64>> {
         let samples = Samples::parse(&self.api.text("/metrics").await?);
-        let counted = ["clustertrustbundles", "configmaps"].map(|resource| {
-            let of_code = ["200", "201"].map(|code| {
-                samples.count(&format!(
+        let mut counted = BTreeMap::new();
+        for resource in ["clustertrustbundles", "configmaps"] {
+            for code in ["200", "201"] {
+                *counted.entry(resource).or_default() += samples.count_of_known(&format!(
                     "apiserver_request_total{{verb=\"APPLY\",code=\"{code}\",resource=\"{resource}\"}}"
-                ))
-            });
-            (resource, of_code.iter().sum())
-        });
-        Ok(counted.into())
+                ))?;
+            }
+        }
+        Ok(counted)
     }
 
     /// Returns the names and UIDs of the Pods of the webhook.

@@ -16,7 +16,7 @@ use crate::definitions::pod::restarts;
 use crate::definitions::{check, eventually};
 use crate::gateway::{Certificates, HOST};
 use crate::install::{apply, printed};
-use crate::rollout::{Workload, kill};
+use crate::rollout::{Workload, count, kill};
 use clusters::cluster::Cluster;
 use clusters::evidence::Evidence;
 
@@ -105,9 +105,10 @@ impl WatchedRuntime {
     }
 
     async fn reviews(&self) -> Result<u64> {
-        let metrics = self.metrics().await?;
-        let count = |it: &Samples| it.count("watcher_admission_duration_seconds_count");
-        Ok(metrics.values().map(count).sum())
+        count(
+            &self.metrics().await?,
+            "watcher_admission_duration_seconds_count",
+        )
     }
 
     pub(crate) async fn webhook_configuration(&self) -> Result<Value> {
@@ -117,8 +118,9 @@ impl WatchedRuntime {
     async fn certificate_reloads(&self) -> Result<BTreeMap<String, u64>> {
         let series = "watcher_certificate_reloads_total{result=\"success\"}";
         let metrics = self.metrics().await?;
-        let reloads = metrics.into_iter().map(|(pod, it)| (pod, it.count(series)));
-        Ok(reloads.collect())
+        let metrics = metrics.into_iter();
+        let reloads = metrics.map(|(pod, it)| Ok((pod, it.count_of_known(series)?)));
+        reloads.collect()
     }
 
     /// Returns the metrics of each replica, by Pod.
