@@ -13,6 +13,7 @@ use kube::Resource as _;
 use kube::api::{ApiResource, DynamicObject};
 use kube::discovery::{ApiCapabilities, Discovery, Scope, verbs};
 use serde_json::{Value, json};
+use testkit::metrics::Samples;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
@@ -177,6 +178,11 @@ impl Client {
             Value::String(text) => text,
             other => other.to_string(),
         })
+    }
+
+    /// Returns the metrics of the API server.
+    pub(crate) async fn metrics(&self) -> Result<Samples> {
+        Ok(Samples::parse(&self.text("/metrics").await?))
     }
 
     pub(crate) async fn patch(&self, path: &str, changes: &Value) -> Result<Answer> {

@@ -15,7 +15,7 @@ mod view;
 mod watchers;
 
 pub use environment::Flow;
-pub(crate) use environment::{WATCHER_WEBHOOKS, kyma_path};
+pub(crate) use environment::kyma_path;
 pub(crate) use klm::{Reconciles, reconciles};
 pub use steps::STEPS;
 pub(crate) use takeover::Installer;

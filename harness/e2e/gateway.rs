@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::definitions::{check, eventually};
-use crate::install::apply;
+use crate::install::{apply, template, with_image};
 use crate::rollout::Workload;
 use clusters::cluster::Cluster;
 use clusters::images::digest;
@@ -212,12 +212,8 @@ fn objects(image: &str, managers: &[&str]) -> Result<Vec<Value>> {
         "server.json": server.to_string(),
         "authorities.json": authorities.to_string(),
     });
-    let mut objects: Vec<Value> =
-        serde_saphyr::from_multiple(include_str!("gateway/manifests.yaml"))?;
-    let deployment = objects.iter_mut().find(|it| it["kind"] == "Deployment");
-    let template = &mut deployment.context("no Deployment")?["spec"]["template"];
-    template["spec"]["containers"][0]["image"] = json!(image);
-    template["metadata"]["annotations"]["harness.test/configuration"] =
+    let mut objects = with_image(include_str!("gateway/manifests.yaml"), image)?;
+    template(&mut objects)?["metadata"]["annotations"]["harness.test/configuration"] =
         json!(digest(files.to_string().as_bytes()));
     let configuration = config_map(NAMESPACE, NAME, &files);
     let after_namespaces = objects.iter().position(|it| it["kind"] != "Namespace");

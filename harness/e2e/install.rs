@@ -8,7 +8,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::admission::webhook::LANDSCAPE;
@@ -36,6 +36,19 @@ pub(crate) async fn rolled_out(cluster: &Cluster) -> Result<()> {
     let (client, name) = (Client::new(cluster.client()), api::kcp::WEBHOOK_DEPLOYMENT);
     let workload = Workload::new(client, api::names::SKR_NAMESPACE, name);
     workload.is_rolled_out().await
+}
+
+/// Returns the objects of a YAML stream with an image in the first container of the Deployment.
+pub(crate) fn with_image(yaml: &str, image: &str) -> Result<Vec<Value>> {
+    let mut objects: Vec<Value> = serde_saphyr::from_multiple(yaml)?;
+    template(&mut objects)?["spec"]["containers"][0]["image"] = json!(image);
+    Ok(objects)
+}
+
+/// Returns the template of the Pods of the Deployment among these objects.
+pub(crate) fn template(objects: &mut [Value]) -> Result<&mut Value> {
+    let deployment = objects.iter_mut().find(|it| it["kind"] == "Deployment");
+    Ok(&mut deployment.context("no Deployment")?["spec"]["template"])
 }
 
 pub(crate) async fn apply(cluster: &Cluster, objects: &[Value]) -> Result<()> {

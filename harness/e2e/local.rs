@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use conformance::{ControlPlane, Mode, Scenario};
 use serde_json::json;
 
@@ -148,9 +148,8 @@ pub(crate) async fn prepare(
     let objects = objects(landscape, SKR_NAMESPACE, &fixtures.registry)?;
     cluster.apply(&objects).await?;
     let mut manifests = install::webhook(&fixtures.webhook.reference, &[]).await?;
-    let deployment = manifests.iter_mut().find(|it| it["kind"] == "Deployment");
     // Another landscape causes another rollout, because a replica is ready only after it has read its configuration.
-    let template = &mut deployment.context("no Deployment")?["spec"]["template"];
+    let template = install::template(&mut manifests)?;
     let hash = digest(objects.as_bytes());
     template["metadata"]["annotations"]["harness/landscape"] = json!(hash);
     install::install(cluster, &manifests).await?;

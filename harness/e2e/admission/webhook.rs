@@ -91,7 +91,7 @@ impl Webhook {
 
     /// Returns how often the API server admitted an object because the webhook did not respond.
     pub(crate) async fn failed_open(&self) -> Result<u64> {
-        let metrics = Samples::parse(&self.client.text("/metrics").await?);
+        let metrics = self.client.metrics().await?;
         let entry = api::names::WEBHOOK_ENTRY;
         let series = format!("apiserver_admission_webhook_fail_open_count{{name=\"{entry}\"}}");
         Ok(metrics.count_of_known(&series)?)

@@ -2,17 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use api::kcp::WEBHOOK_DEPLOYMENT;
 use api::names::SKR_NAMESPACE;
 use jiff::Timestamp;
 
+use super::PATIENCE;
 use super::prelude::*;
 use super::webhook::would_be;
 use crate::conformance::{Call, Program};
-use crate::flow::{
-    Flow, Installer, Provisioned, Reconciles, STEPS, View, WATCHER_WEBHOOKS, kyma_path, reconciles,
-};
+use crate::flow::{Flow, Installer, Provisioned, Reconciles, STEPS, View, kyma_path, reconciles};
 use crate::rollout::{Workload, kill};
+use crate::synchronization::runtime_cluster::deployment_path;
 use kube::Resource as _;
 
 /// Mode of Runtimes without a webhook, which neither KIM nor the controller supports.
@@ -40,12 +39,9 @@ async fn is_provisioned(
     eventually("the Kyma is Ready", is_ready).await?;
     // Without a watcher, KLM receives no events of the changes of a scenario, and reconciles a Kyma that is Ready only every
     // hour.
-    let shoot = env.shoot(Some(&name))?;
-    eventually("the watcher is installed", async || {
-        let webhooks = shoot.api.find(WATCHER_WEBHOOKS).await?;
-        check(webhooks.is_object(), &webhooks)
-    })
-    .await
+    env.shared()
+        .is_watched(&provisioned.instance, PATIENCE)
+        .await
 }
 
 fn provision(
@@ -69,9 +65,7 @@ fn provision(
 
 async fn is_ready(env: &View, provisioned: &Provisioned) -> Result {
     provisioned.error()?;
-    let path = kyma_path(&provisioned.instance.runtime_id);
-    let kyma = env.kcp.api.find(&path).await?;
-    check(kyma["status"]["state"] == "Ready", &kyma["status"])
+    env.shared().has_ready_kyma(&provisioned.instance).await
 }
 
 /// The time starts with the creation of the Runtime; it includes no builds.
@@ -271,7 +265,7 @@ async fn upgraded(scenario: &mut Scenario, name: String) -> Result {
     });
     eventually("the webhook is installed on the runtime", async || {
         let shoot = env.shoot(Some(&name))?;
-        shoot.api.get(&webhook()).await.map(drop)
+        shoot.api.get(&deployment_path()).await.map(drop)
     })
     .await?;
     env.upgrade(true).await
@@ -373,7 +367,7 @@ async fn killed(scenario: &mut Scenario, name: String, seed: u64) -> Result {
         } else {
             let shoot = env.shoot(Some(&name))?;
             if component == SERVING_WEBHOOK {
-                let webhook = shoot.api.find(&webhook()).await?;
+                let webhook = shoot.api.find(&deployment_path()).await?;
                 let available = webhook["status"]["availableReplicas"].as_u64();
                 ensure!(available >= Some(1), "no replica is available");
             }
@@ -391,11 +385,6 @@ async fn killed(scenario: &mut Scenario, name: String, seed: u64) -> Result {
 
 /// Key of a result of a scenario: the component that was killed.
 const KILLED: &str = "component that was killed";
-
-/// Returns the path of the webhook's Deployment on a runtime.
-fn webhook() -> String {
-    format!("/apis/apps/v1/namespaces/{SKR_NAMESPACE}/deployments/{WEBHOOK_DEPLOYMENT}")
-}
 
 /// Rotates the CA of the watchers, or lets another installer take over the watcher of a Runtime, while objects are changed on
 /// the runtime.

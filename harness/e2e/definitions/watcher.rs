@@ -171,7 +171,7 @@ async fn failed_open(env: &View) -> Result<u64> {
 
 /// Returns the increase of a counter of the API server since the first step of the scenario.
 async fn api_server_increase(env: &View, series: &str) -> Result<u64> {
-    let now = env.runtime.api_server_metrics().await?;
+    let now = env.runtime.watcher.client.metrics().await?;
     let before = env.before.api_server.count_of_known(series)?;
     let increase = now.count_of_known(series)?.checked_sub(before);
     increase.context("the API server was restarted")

@@ -250,16 +250,19 @@ impl Flow {
 
     /// Lets KEB provision a Runtime, and waits until its Kyma is Ready and its watcher is installed.
     pub async fn provision(&self, instance: &Instance, limit: Duration) -> Result<()> {
-        let ready = async {
-            let path = kyma_path(&instance.runtime_id);
-            let is_ready = || async {
-                let kyma = self.kcp.api.find(&path).await?;
-                ensure!(kyma["status"]["state"] == "Ready", "{}", kyma["status"]);
-                anyhow::Ok(())
-            };
-            anyhow::Ok(until("the Kyma is Ready", limit, is_ready).await?)
-        };
+        let is_ready = || self.has_ready_kyma(instance);
+        let ready = async { anyhow::Ok(until("the Kyma is Ready", limit, is_ready).await?) };
         tokio::try_join!(self.keb.provision(instance), ready)?;
+        self.is_watched(instance, limit).await
+    }
+
+    pub(crate) async fn has_ready_kyma(&self, instance: &Instance) -> Result<()> {
+        let kyma = self.kcp.api.find(&kyma_path(&instance.runtime_id)).await?;
+        check(kyma["status"]["state"] == "Ready", &kyma["status"])
+    }
+
+    /// Waits until the watcher of a Runtime is installed.
+    pub(crate) async fn is_watched(&self, instance: &Instance, limit: Duration) -> Result<()> {
         let skr = self.shoots.find(&instance.shoot)?;
         let is_watched = || async {
             let webhooks = skr.api.find(WATCHER_WEBHOOKS).await?;
@@ -342,7 +345,7 @@ pub(crate) fn kyma_path(name: &str) -> String {
 }
 
 /// Path of the webhook configuration on a runtime, which is created after the watcher is available.
-pub(crate) const WATCHER_WEBHOOKS: &str =
+const WATCHER_WEBHOOKS: &str =
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/skr-webhook";
 /// Name of the ConfigMap with the manifests: the default of the public KIM.
 pub(super) const WEBHOOK_MANIFESTS: &str = "runtime-bootstrapper-manifests";

@@ -1,12 +1,12 @@
 //! KLM on KCP: its Pod, its modules, and its counter of reconciles of a Kyma.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use api::kcp::KCP_NAMESPACE;
 use doubles::klm::{MANAGER, MODULE_PREFIX, OTHER_NOTIFICATIONS, RECONCILES};
 use serde_json::{Value, json};
 use testkit::json::config_map;
 
-use crate::install::apply;
+use crate::install::{apply, with_image};
 use crate::rollout::{Workload, count};
 use clusters::cluster::Cluster;
 use clusters::images::Image;
@@ -22,11 +22,7 @@ pub(super) async fn install(kcp: &Cluster, image: &Image) -> Result<()> {
     let mut objects: Vec<Value> = modules
         .map(|(name, text)| manifest(&format!("{MODULE_PREFIX}{name}"), text))
         .collect();
-    let mut own: Vec<Value> = serde_saphyr::from_multiple(include_str!("klm.yaml"))?;
-    let deployment = own.iter_mut().find(|it| it["kind"] == "Deployment");
-    let template = &mut deployment.context("no Deployment")?["spec"]["template"];
-    template["spec"]["containers"][0]["image"] = json!(image.reference);
-    objects.extend(own);
+    objects.extend(with_image(include_str!("klm.yaml"), &image.reference)?);
     apply(kcp, &objects).await
 }
 

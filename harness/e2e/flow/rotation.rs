@@ -8,7 +8,6 @@ use doubles::keb::Instance;
 use doubles::klm::{GATEWAY_NAMESPACE, GATEWAY_SECRET};
 use serde::Serialize;
 use serde_json::{Value, json};
-use testkit::metrics::Samples;
 use testkit::until::until;
 use tokio::time::{interval, timeout};
 
@@ -88,7 +87,7 @@ impl Flow {
 
     /// Returns the current counters.
     pub(super) async fn counted(&self, shoot: &Shoot, watcher: &Workload) -> Result<Delivery> {
-        let api_server = Samples::parse(&shoot.api.text("/metrics").await?);
+        let api_server = shoot.api.metrics().await?;
         let watchers = watcher.metrics(METRICS_PORT).await?;
         let failures = [
             "watcher_dropped_events_total",

@@ -85,20 +85,12 @@ impl Flow {
             "/apis/operator.kyma-project.io/v1beta2/namespaces/{KCP_NAMESPACE}/watchers/{OWN_WATCHER}"
         );
         self.kcp.api.delete(&path).await?;
-        until("its finalizer is removed", LIMIT, || async {
-            let found = self.kcp.api.find(&path).await?;
-            check(found.is_null(), "it exists")
-        })
-        .await?;
+        is_deleted(&self.kcp.api, &path).await?;
         self.install_controller(false, false).await?;
         let path = format!("{DEPLOYMENT}?propagationPolicy=Orphan");
         skr.delete(&path).await?;
         skr.delete(DISRUPTION_BUDGET).await?;
-        until("the Deployment is deleted", LIMIT, || async {
-            let found = skr.find(DEPLOYMENT).await?;
-            check(found.is_null(), "it exists")
-        })
-        .await?;
+        is_deleted(skr, DEPLOYMENT).await?;
         skr.apply("migration", DEPLOYMENT, &documented()?).await?;
         let kcp = Objects::new(self.kcp.cluster.client());
         let image = image.as_str().context("the watcher has no image")?;
@@ -150,6 +142,12 @@ impl Flow {
         }
         Ok(missing)
     }
+}
+
+/// Waits until an object without finalizers does not exist.
+async fn is_deleted(client: &Client, path: &str) -> Result<()> {
+    let is_absent = || async { check(client.find(path).await?.is_null(), "it exists") };
+    Ok(until(&format!("{path} is deleted"), LIMIT, is_absent).await?)
 }
 
 /// Returns the documented Deployment that gives Pods of the lifecycle-manager a readiness probe.

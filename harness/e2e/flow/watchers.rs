@@ -46,33 +46,35 @@ pub(super) async fn has_gateway_secret(kcp: &Client) -> Result<()> {
     .await
 }
 
-/// Returns a Watcher of a scenario file. KLM is the manager for all events.
+/// Returns a Watcher of a scenario file.
 fn watcher(of: &conformance::Watcher) -> Value {
-    json!({
-        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Watcher",
-        "metadata": { "name": of.name, "namespace": KCP_NAMESPACE },
-        "spec": {
-            "manager": of.manager, "field": of.field, "labelsToWatch": of.labels, "resourceToWatch": of.resource,
-            "serviceInfo": { "name": "lifecycle-manager-events", "namespace": KCP_NAMESPACE, "port": 8082 },
-            "gateway": { "selector": { "matchLabels": { (LABEL): "default" } } },
-        },
-    })
+    let (manager, field) = (&of.manager, &of.field);
+    let (labels, resource) = (&of.labels, &of.resource);
+    let spec = json!({
+        "manager": manager, "field": field, "labelsToWatch": labels, "resourceToWatch": resource,
+    });
+    with_service(&of.name, spec)
 }
 
 /// Returns the Watcher that lifecycle-manager installs.
 fn own_watcher() -> Value {
+    let spec = json!({
+        "field": "spec",
+        "labelsToWatch": { "operator.kyma-project.io/watched-by": "kyma" },
+        "resourceToWatch": { "group": "operator.kyma-project.io", "version": "*", "resource": "kymas" },
+    });
+    let mut watcher = with_service("kymas", spec);
+    watcher["metadata"]["labels"] = json!({ "operator.kyma-project.io/managed-by": MANAGER });
+    watcher
+}
+
+/// Returns a Watcher whose events KLM receives.
+fn with_service(name: &str, mut spec: Value) -> Value {
+    spec["serviceInfo"] =
+        json!({ "name": "lifecycle-manager-events", "namespace": KCP_NAMESPACE, "port": 8082 });
+    spec["gateway"] = json!({ "selector": { "matchLabels": { (LABEL): "default" } } });
     json!({
         "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Watcher",
-        "metadata": {
-            "name": "kymas", "namespace": KCP_NAMESPACE,
-            "labels": { "operator.kyma-project.io/managed-by": MANAGER },
-        },
-        "spec": {
-            "field": "spec",
-            "labelsToWatch": { "operator.kyma-project.io/watched-by": "kyma" },
-            "resourceToWatch": { "group": "operator.kyma-project.io", "version": "*", "resource": "kymas" },
-            "serviceInfo": { "name": "lifecycle-manager-events", "namespace": KCP_NAMESPACE, "port": 8082 },
-            "gateway": { "selector": { "matchLabels": { (LABEL): "default" } } },
-        },
+        "metadata": { "name": name, "namespace": KCP_NAMESPACE }, "spec": spec,
     })
 }

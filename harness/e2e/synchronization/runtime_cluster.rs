@@ -22,7 +22,6 @@ use crate::client::Client;
 use crate::definitions::{check, eventually};
 use clusters::cluster::Cluster;
 use testkit::json::{items, namespace};
-use testkit::metrics::Samples;
 
 pub(crate) struct RuntimeCluster {
     pub(crate) cluster: Cluster,
@@ -143,7 +142,7 @@ impl RuntimeCluster {
     /// Returns the number of successful server-side applies to each resource by all clients, including those without a change.
     /// Secrets are excluded, because the webhook also applies them.
     pub(crate) async fn applied(&self) -> Result<BTreeMap<&'static str, u64>> {
-        let samples = Samples::parse(&self.api.text("/metrics").await?);
+        let samples = self.api.metrics().await?;
         let mut counted = BTreeMap::new();
         for resource in ["clustertrustbundles", "configmaps"] {
             for code in ["200", "201"] {

@@ -12,7 +12,7 @@ use listener::{
     CertificateCheck, RuntimeId, RuntimeIdFromCommonName, RuntimeLiveness, SanPinning,
     SkrDomainLookup, TrustAnchors,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use testkit::json::namespace;
 use testkit::pki::Authority;
 
@@ -23,7 +23,7 @@ use super::{DOMAIN, LIFECYCLE, MANAGERS, PINNED, RUNTIME};
 use crate::client::Client;
 use crate::definitions::eventually;
 use crate::gateway::{Gateway, publish_host, secret};
-use crate::install::{apply, printed, this_machine};
+use crate::install::{apply, printed, this_machine, with_image};
 use crate::rollout::Workload;
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::evidence::Evidence;
@@ -159,10 +159,7 @@ impl Watching {
     async fn install_operator(&self, image: &Image, bundle: &str) -> Result<()> {
         self.kcp.load_image(image).await?;
         self.trust(bundle).await?;
-        let mut objects: Vec<Value> = serde_saphyr::from_multiple(include_str!("operator.yaml"))?;
-        let deployment = objects.iter_mut().find(|it| it["kind"] == "Deployment");
-        let template = &mut deployment.context("no Deployment")?["spec"]["template"];
-        template["spec"]["containers"][0]["image"] = json!(image.reference);
+        let objects = with_image(include_str!("operator.yaml"), &image.reference)?;
         apply(&self.kcp, &objects).await
     }
 

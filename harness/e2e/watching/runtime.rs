@@ -128,10 +128,6 @@ impl WatchedRuntime {
         self.watcher.metrics(METRICS_PORT).await
     }
 
-    pub(crate) async fn api_server_metrics(&self) -> Result<Samples> {
-        Ok(Samples::parse(&self.watcher.client.text("/metrics").await?))
-    }
-
     /// Waits until no Namespace is being deleted, and all events are delivered.
     pub(crate) async fn is_idle(&self) -> Result<()> {
         eventually("no Namespace is being deleted", async || {

@@ -64,7 +64,7 @@ impl Environments for Arc<Watching> {
         let before = Before {
             handshake_errors: self.gateway.handshake_errors().await?,
             managers: managers.map(|it| (it.name, it.metrics())).collect(),
-            api_server: self.runtime.api_server_metrics().await?,
+            api_server: self.runtime.watcher.client.metrics().await?,
             watcher: self.runtime.metrics().await?,
             restarts: self.runtime.restarts().await?,
         };
