@@ -1,7 +1,5 @@
 //! Reasons why a feature changed a Pod, or did not: a typed value from which Events, metrics, logs and reports are derived.
 
-use std::fmt;
-
 use api::Feature;
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
@@ -36,7 +34,7 @@ impl Serialize for Finding<'_> {
 }
 
 /// Every reason there is. The variant's name is its code; its text is for people.
-#[derive(Clone, Debug, PartialEq, Eq, strum::EnumDiscriminants)]
+#[derive(Clone, Debug, PartialEq, Eq, strum::Display, strum::EnumDiscriminants)]
 #[strum_discriminants(
     name(Code),
     doc = "A [`Reason`] without its fields.",
@@ -48,99 +46,142 @@ impl Serialize for Finding<'_> {
 )]
 pub enum Reason<'a> {
     /// Neither configuration, Namespace nor Pod opts in to the feature.
+    #[strum(to_string = "not requested by the configuration, the Namespace or the Pod")]
     NotRequested,
     /// The Pod opts in to the feature, but `availableFeatures` does not contain it.
+    #[strum(to_string = "requested, but not in availableFeatures")]
     NotAvailable,
     /// The Pod opts out with `"false"`, and the configuration allows that for this feature.
+    #[strum(to_string = "the Pod's annotation is \"false\"")]
     OptedOutByPod,
     /// The Pod is the mirror Pod of a static Pod, which the kubelet owns.
+    #[strum(to_string = "a mirror Pod belongs to its kubelet")]
     MirrorPod,
     /// The Pod is being deleted.
+    #[strum(to_string = "the Pod is being deleted")]
     PodTerminating,
     /// The field cannot be changed after creation.
+    #[strum(to_string = "set at creation only: the field is immutable afterwards")]
     ImmutableField,
     /// The operation is not supported.
+    #[strum(to_string = "this operation is not handled")]
     OperationNotHandled,
     /// Pods of this namespace are never sent to the webhook.
+    #[strum(to_string = "Pods of namespace {namespace} are not sent to the webhook")]
     NamespaceExcluded { namespace: &'a str },
     /// The Pod is a Pod of the webhook, which is never sent to the webhook.
+    #[strum(to_string = "the webhook's own Pods are not sent to it")]
     OwnPod,
     /// The patch of all features would be larger than the limit for a review of this size.
+    #[strum(to_string = "the patch is larger than the limit for this review; the Pod is unchanged")]
     PatchTooLarge,
     /// All changes were in place before the review, and the fallback policy is active.
+    #[strum(to_string = "in place before the review; the MutatingAdmissionPolicy is in force")]
     AppliedByPolicy,
 
     /// The registry of the image was replaced.
+    #[strum(to_string = "{user}: {from} → {to}")]
     ImageRewritten {
         user: User<'a>,
         from: &'a str,
         to: String,
     },
     /// The image already starts with its replacement.
+    #[strum(to_string = "{user}: the image starts with its replacement")]
     ImageAlreadyRewritten { user: User<'a> },
     /// This request did not change the image.
+    #[strum(to_string = "container {container}: image not changed")]
     ImageUnchanged { container: &'a str },
     /// There is no override for the registry of the image.
+    #[strum(to_string = "{user}: no override for the registry of {image}")]
     NoMatchingOverride { user: User<'a>, image: &'a str },
     /// The result of the override would not be a valid image reference.
+    #[strum(to_string = "{user}: invalid result of the override for {image}")]
     InvalidOverride { user: User<'a>, image: &'a str },
     /// The text is not an image reference.
+    #[strum(to_string = "{user}: {image:?} is not a valid image reference")]
     InvalidImageReference { user: User<'a>, image: &'a str },
 
     /// An image's registry is in the Secret's `auths`.
+    #[strum(to_string = "{secret} has credentials for {image}")]
     PullSecretRequired { secret: &'a str, image: String },
     /// The Secret is not known yet, so the entry is added in any case.
+    #[strum(to_string = "{secret} is not observed yet, so it is named")]
     PullSecretNotObserved { secret: &'a str },
     /// The configuration contains `inject: always`.
+    #[strum(to_string = "{secret} is named in every Pod")]
     PullSecretAlwaysInjected { secret: &'a str },
     /// The entry already exists.
+    #[strum(to_string = "{secret} is named already")]
     PullSecretAlreadyPresent { secret: &'a str },
     /// The image of a stored Pod needs the Secret, and the entry cannot be added any more.
+    #[strum(to_string = "the stored Pod does not name {secret}, so {image} may not be pulled")]
     PullSecretNotNamed { secret: &'a str, image: String },
     /// No kubelet can parse the Secret, so every pull of a Pod that names it would fail.
+    #[strum(
+        to_string = "{secret} is not a valid docker configuration, so it is not named: every pull of the Pod would fail"
+    )]
     InvalidPullSecret { secret: &'a str },
     /// No registry of the Pod needs credentials.
+    #[strum(to_string = "no registry of the Pod needs credentials")]
     PullSecretNotRequired,
     /// The selector excludes the namespace from credentials.
+    #[strum(to_string = "the namespace selector keeps credentials out of this namespace")]
     NamespaceNotSelected,
 
     /// The volume of the bundle was added to the Pod.
+    #[strum(to_string = "volume {volume} from {bundle}")]
     VolumeAdded { volume: &'a str, bundle: &'a str },
     /// The volume was mounted in the container.
+    #[strum(to_string = "container {container}: mounted at {path}")]
     TrustBundleMounted { container: &'a str, path: &'a str },
     /// The container already has the mount.
+    #[strum(to_string = "container {container}: mounted already")]
     MountAlreadyPresent { container: &'a str },
     /// The container has another mount or block device at the path.
+    #[strum(to_string = "container {container}: own mount or device at {path}")]
     MountPathConflict { container: &'a str, path: &'a str },
     /// The Pod has another volume with the name.
+    #[strum(to_string = "the Pod has another volume named {volume}")]
     VolumeNameConflict { volume: &'a str },
     /// The configuration names no bundle.
+    #[strum(to_string = "clusterTrustBundle is not configured")]
     TrustBundleNotConfigured,
     /// The configured bundle could not be mounted by any Pod.
+    #[strum(to_string = "clusterTrustBundle.{key}: invalid")]
     InvalidTrustBundleConfig { key: &'static str },
     /// The bundle does not exist in the cluster; a Pod would wait for it forever.
+    #[strum(to_string = "ClusterTrustBundle {bundle} not found")]
     TrustBundleNotFound { bundle: &'a str },
     /// The cluster does not serve ClusterTrustBundles.
+    #[strum(to_string = "this cluster serves no ClusterTrustBundles")]
     TrustBundleAPINotServed,
     /// The API server would store the volume without the bundle, and an empty directory would hide the path.
+    #[strum(
+        to_string = "the API server does not project ClusterTrustBundles into Pods, or did not tell yet"
+    )]
     TrustBundleNotProjected,
 
     /// The variable was added.
+    #[strum(to_string = "container {container}: {variable} added")]
     EnvVarAdded {
         container: &'a str,
         variable: &'a str,
     },
     /// The variable had another value.
+    #[strum(to_string = "container {container}: {variable} replaced")]
     EnvVarReplaced {
         container: &'a str,
         variable: &'a str,
     },
     /// The variable already has the value.
+    #[strum(to_string = "container {container}: {variable} is set already")]
     EnvVarAlreadySet {
         container: &'a str,
         variable: &'a str,
     },
     /// The process has no setting for the landscape.
+    #[strum(to_string = "the webhook was started without --landscape")]
     LandscapeNotConfigured,
 }
 
@@ -208,129 +249,5 @@ impl Reason<'_> {
     #[must_use]
     pub fn code(&self) -> Code {
         self.into()
-    }
-}
-
-impl fmt::Display for Reason<'_> {
-    #[expect(
-        clippy::too_many_lines,
-        reason = "one line a reason: splitting the table would hide a missing one"
-    )]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotRequested => {
-                f.write_str("not requested by the configuration, the Namespace or the Pod")
-            }
-            Self::NotAvailable => f.write_str("requested, but not in availableFeatures"),
-            Self::OptedOutByPod => f.write_str("the Pod's annotation is \"false\""),
-            Self::MirrorPod => f.write_str("a mirror Pod belongs to its kubelet"),
-            Self::PodTerminating => f.write_str("the Pod is being deleted"),
-            Self::ImmutableField => {
-                f.write_str("set at creation only: the field is immutable afterwards")
-            }
-            Self::OperationNotHandled => f.write_str("this operation is not handled"),
-            Self::NamespaceExcluded { namespace } => {
-                write!(
-                    f,
-                    "Pods of namespace {namespace} are not sent to the webhook"
-                )
-            }
-            Self::OwnPod => f.write_str("the webhook's own Pods are not sent to it"),
-            Self::PatchTooLarge => f.write_str(
-                "the patch is larger than the limit for this review; the Pod is unchanged",
-            ),
-            Self::AppliedByPolicy => {
-                f.write_str("in place before the review; the MutatingAdmissionPolicy is in force")
-            }
-            Self::ImageRewritten { user, from, to } => write!(f, "{user}: {from} → {to}"),
-            Self::ImageAlreadyRewritten { user } => {
-                write!(f, "{user}: the image starts with its replacement")
-            }
-            Self::ImageUnchanged { container } => {
-                write!(f, "container {container}: image not changed")
-            }
-            Self::NoMatchingOverride { user, image } => {
-                write!(f, "{user}: no override for the registry of {image}")
-            }
-            Self::InvalidOverride { user, image } => {
-                write!(f, "{user}: invalid result of the override for {image}")
-            }
-            Self::InvalidImageReference { user, image } => {
-                write!(f, "{user}: {image:?} is not a valid image reference")
-            }
-            Self::PullSecretRequired { secret, image } => {
-                write!(f, "{secret} has credentials for {image}")
-            }
-            Self::PullSecretNotObserved { secret } => {
-                write!(f, "{secret} is not observed yet, so it is named")
-            }
-            Self::PullSecretAlwaysInjected { secret } => {
-                write!(f, "{secret} is named in every Pod")
-            }
-            Self::PullSecretAlreadyPresent { secret } => write!(f, "{secret} is named already"),
-            Self::PullSecretNotNamed { secret, image } => {
-                write!(
-                    f,
-                    "the stored Pod does not name {secret}, so {image} may not be pulled"
-                )
-            }
-            Self::InvalidPullSecret { secret } => {
-                write!(
-                    f,
-                    "{secret} is not a valid docker configuration, so it is not named: every pull of the Pod would fail"
-                )
-            }
-            Self::PullSecretNotRequired => f.write_str("no registry of the Pod needs credentials"),
-            Self::NamespaceNotSelected => {
-                f.write_str("the namespace selector keeps credentials out of this namespace")
-            }
-            Self::VolumeAdded { volume, bundle } => write!(f, "volume {volume} from {bundle}"),
-            Self::TrustBundleMounted { container, path } => {
-                write!(f, "container {container}: mounted at {path}")
-            }
-            Self::MountAlreadyPresent { container } => {
-                write!(f, "container {container}: mounted already")
-            }
-            Self::MountPathConflict { container, path } => {
-                write!(f, "container {container}: own mount or device at {path}")
-            }
-            Self::VolumeNameConflict { volume } => {
-                write!(f, "the Pod has another volume named {volume}")
-            }
-            Self::TrustBundleNotConfigured => f.write_str("clusterTrustBundle is not configured"),
-            Self::InvalidTrustBundleConfig { key } => {
-                write!(f, "clusterTrustBundle.{key}: invalid")
-            }
-            Self::TrustBundleNotFound { bundle } => {
-                write!(f, "ClusterTrustBundle {bundle} not found")
-            }
-            Self::TrustBundleAPINotServed => {
-                f.write_str("this cluster serves no ClusterTrustBundles")
-            }
-            Self::TrustBundleNotProjected => f.write_str(
-                "the API server does not project ClusterTrustBundles into Pods, or did not tell yet",
-            ),
-            Self::EnvVarAdded {
-                container,
-                variable,
-            } => {
-                write!(f, "container {container}: {variable} added")
-            }
-            Self::EnvVarReplaced {
-                container,
-                variable,
-            } => {
-                write!(f, "container {container}: {variable} replaced")
-            }
-            Self::EnvVarAlreadySet {
-                container,
-                variable,
-            } => {
-                write!(f, "container {container}: {variable} is set already")
-            }
-            Self::LandscapeNotConfigured => {
-                f.write_str("the webhook was started without --landscape")
-            }
-        }
     }
 }
