@@ -18,16 +18,6 @@ const READINGS: usize = 8;
 /// Number of bytes that may always be read, so that small values are compared completely.
 const AT_LEAST: usize = 64 * 1024;
 
-/// The result of comparing two values with different bytes.
-enum Relation<'a> {
-    /// The values are equal.
-    Same,
-    /// The values are different.
-    Different,
-    /// The values are equal if these pairs are equal.
-    IfSame(Vec<(&'a str, &'a str)>),
-}
-
 /// Returns whether two JSON values are equal.
 pub(super) fn same(one: &str, other: &str) -> bool {
     let mut budget = AT_LEAST.max(READINGS * (one.len() + other.len()));
@@ -40,17 +30,18 @@ pub(super) fn same(one: &str, other: &str) -> bool {
             return false;
         };
         budget = rest;
-        match relation(one, other) {
-            Relation::Same => {}
-            Relation::Different => return false,
-            Relation::IfSame(pairs) => open.extend(pairs),
-        }
+        let Some(pairs) = differing_parts(one, other) else {
+            return false;
+        };
+        open.extend(pairs);
     }
     true
 }
 
-fn relation<'a>(one: &'a str, other: &'a str) -> Relation<'a> {
-    let same = match (one.as_bytes().first(), other.as_bytes().first()) {
+/// Returns the parts of two values with different bytes. The values are equal if the two parts of each pair are equal;
+/// `None` if they are different in any case.
+fn differing_parts<'a>(one: &'a str, other: &'a str) -> Option<Vec<(&'a str, &'a str)>> {
+    let is_same = match (one.as_bytes().first(), other.as_bytes().first()) {
         (Some(b'{'), Some(b'{')) => return objects(one, other),
         (Some(b'['), Some(b'[')) => return lists(one, other),
         (Some(b'"'), Some(b'"')) => {
@@ -60,36 +51,25 @@ fn relation<'a>(one: &'a str, other: &'a str) -> Relation<'a> {
         // true, false and null have only one notation.
         _ => false,
     };
-    if same {
-        Relation::Same
-    } else {
-        Relation::Different
-    }
+    is_same.then(Vec::new)
 }
 
-fn objects<'a>(one: &'a str, other: &'a str) -> Relation<'a> {
-    let (Some(one), Some(other)) = (Object::open(one), Object::open(other)) else {
-        return Relation::Different;
-    };
+fn objects<'a>(one: &'a str, other: &'a str) -> Option<Vec<(&'a str, &'a str)>> {
+    let (one, other) = (Object::open(one)?, Object::open(other)?);
     let (one, other) = (one.members(), other.members());
     if one.len() != other.len() || one.iter().zip(other).any(|(a, b)| a.key != b.key) {
-        return Relation::Different;
+        return None;
     }
     let values = one.iter().zip(other).map(|(a, b)| (a.value, b.value));
-    Relation::IfSame(values.filter(|(a, b)| a != b).collect())
+    Some(values.filter(|(a, b)| a != b).collect())
 }
 
-fn lists<'a>(one: &'a str, other: &'a str) -> Relation<'a> {
-    let (Some(one), Some(other)) = (elements(one), elements(other)) else {
-        return Relation::Different;
-    };
+fn lists<'a>(one: &'a str, other: &'a str) -> Option<Vec<(&'a str, &'a str)>> {
+    let [one, other] = [one, other].map(serde_json::from_str::<Vec<&RawValue>>);
+    let (one, other) = (one.ok()?, other.ok()?);
     if one.len() != other.len() {
-        return Relation::Different;
+        return None;
     }
     let values = one.iter().zip(&other).map(|(a, b)| (a.get(), b.get()));
-    Relation::IfSame(values.filter(|(a, b)| a != b).collect())
-}
-
-fn elements(json: &str) -> Option<Vec<&RawValue>> {
-    serde_json::from_str(json).ok()
+    Some(values.filter(|(a, b)| a != b).collect())
 }
