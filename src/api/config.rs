@@ -13,14 +13,10 @@ use crate::json::FieldPath;
 use raw::Raw;
 
 mod raw;
-#[cfg(feature = "crds")]
-mod schema;
 mod selector;
 #[cfg(test)]
 mod tests;
 
-#[cfg(feature = "crds")]
-pub use schema::schema;
 pub use selector::{LabelOperator, LabelRequirement, LabelSelector, SelectorError};
 
 /// All supported keys of the document, as paths.
@@ -41,8 +37,9 @@ pub const KEYS: [&str; 14] = [
     "optOut",
 ];
 
-/// A configuration document with a valid structure.
+/// Configuration document of the webhook (runtime-bootstrapper): the permitted changes of Pods, and the Pods to which they apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema), schemars(with = "Raw"))]
 pub struct Document {
     /// Registry host (with port, if any) → replacement prefix.
     pub overrides: BTreeMap<String, String>,

@@ -11,7 +11,7 @@ use super::selector::null_is_default;
 use super::{ClusterTrustBundle, DocumentError, ImagePullSecret, Inject, LabelSelector};
 use crate::json::{FieldPath, describe};
 
-/// Configuration document of the webhook (runtime-bootstrapper): the permitted changes of Pods, and the Pods to which they apply.
+/// The parsed JSON of a [`Document`](super::Document).
 // Each key may be absent or null, as in the public decoder. Editors show the comments of the fields.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]

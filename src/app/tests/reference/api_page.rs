@@ -6,6 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use policy::sync::status::{Reason, VariantArray as _};
 use serde_json::Value;
 
+use super::document_schema::schema;
 use super::{code, heading, table};
 
 /// Source files with constants of keys.
@@ -64,7 +65,7 @@ fn custom_resource(definition: &CustomResourceDefinition) -> String {
 }
 
 fn configuration() -> String {
-    let schema = api::config::schema();
+    let schema = schema();
     let mut rows = Vec::new();
     fields(&schema, "", &mut rows);
     format!(
@@ -185,7 +186,7 @@ fn conditions() -> String {
 }
 
 fn features() -> String {
-    let schema = api::config::schema();
+    let schema = schema();
     let listed = schema.pointer("/properties/namespaceFeatures/additionalProperties/items/oneOf");
     let rows: Vec<Vec<String>> = listed
         .and_then(Value::as_array)

@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 mod api_page;
+mod document_schema;
 mod documents;
 mod exposition;
 mod flags;
@@ -43,7 +44,7 @@ fn pages() -> [Page; 4] {
         },
         Page {
             path: "src/api/config/schema.json",
-            text: format!("{:#}\n", api::config::schema()),
+            text: format!("{:#}\n", document_schema::schema()),
         },
     ]
 }

@@ -4,15 +4,14 @@
 //! types do not contain: defaults, examples, patterns, and the names of the features. The schema is Draft-07 without
 //! references, because the JSON language servers of editors support it completely.
 //!
-//! Invariant: the schema rejects all documents that [`super::Document::parse`] rejects. It also rejects documents that load
+//! Invariant: the schema rejects all documents that [`Document::parse`] rejects. It also rejects documents that load
 //! with a warning (unknown keys, a trust bundle that cannot be mounted), because editors show that as a warning.
 
+use api::config::Document;
+use api::names::{FIPS_VARIABLE, PULL_SECRET};
+use api::{ALL_KEY, Feature};
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
-
-use super::raw::Raw;
-use crate::names::{FIPS_VARIABLE, PULL_SECRET};
-use crate::{ALL_KEY, Feature};
 
 #[cfg(test)]
 mod tests;
@@ -21,11 +20,10 @@ mod tests;
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 
 /// Returns the JSON Schema of the configuration document.
-#[must_use]
-pub fn schema() -> Value {
+pub(super) fn schema() -> Value {
     let mut settings = SchemaSettings::draft07();
     settings.inline_subschemas = true;
-    let mut schema = settings.into_generator().into_root_schema_for::<Raw>();
+    let mut schema = settings.into_generator().into_root_schema_for::<Document>();
     let root = schema.ensure_object();
     finish(root);
     root.insert("title".into(), "Configuration of the webhook".into());

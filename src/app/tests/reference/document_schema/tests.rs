@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use rstest::rstest;
 
-use super::super::Document;
 use super::*;
 use validator::violations;
 
