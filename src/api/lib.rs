@@ -11,6 +11,7 @@ pub mod names;
 #[cfg(feature = "crds")]
 pub mod rollout;
 pub mod suggest;
+pub mod syntax;
 #[cfg(feature = "crds")]
 pub mod watcher;
 

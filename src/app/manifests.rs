@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use api::bootstrapper::{ResourceAmounts, RestartCause, WebhookResources, WebhookSettings};
 use api::names::{CONFIG_MAP, PULL_SECRET, SKR_NAMESPACE};
+use api::syntax::{is_label, is_subdomain};
 use clap::{Args, Subcommand};
 use policy::image::Reference;
 use serde_json::{Value, json};
@@ -23,12 +24,10 @@ use crate::{cli, edge};
 
 mod controller;
 mod flags;
-mod names;
 mod template;
 mod watcher;
 
 pub(crate) use controller::ControllerArgs;
-pub(crate) use names::{is_label, is_subdomain};
 pub(crate) use watcher::{
     IMAGE as WATCHER_IMAGE, TIMEOUT as REVIEW_TIMEOUT, WatcherArgs, objects as watcher_objects,
 };

@@ -6,6 +6,7 @@
 //! never gets the certificate of a CA that runtimes may not trust yet, unless it has no other certificate. Not in
 //! here: requests and clocks.
 
+use api::syntax::{is_label, is_subdomain};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -177,13 +178,9 @@ fn certificate(
     names: &[String],
     settings: &CertificateSettings,
 ) -> Value {
-    let key = match settings.algorithm {
-        KeyAlgorithm::EcdsaP256 => {
-            json!({ "algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always" })
-        }
-        KeyAlgorithm::Rsa4096 => {
-            json!({ "algorithm": "RSA", "size": 4096, "rotationPolicy": "Always" })
-        }
+    let (algorithm, size) = match settings.algorithm {
+        KeyAlgorithm::EcdsaP256 => ("ECDSA", 256),
+        KeyAlgorithm::Rsa4096 => ("RSA", 4096),
     };
     let labels = json!({
         PURPOSE_LABEL: PURPOSE,
@@ -198,7 +195,7 @@ fn certificate(
             "dnsNames": names,
             "duration": format!("{}s", settings.duration),
             "renewBefore": format!("{}s", settings.renew_before),
-            "privateKey": key,
+            "privateKey": { "algorithm": algorithm, "size": size, "rotationPolicy": "Always" },
             "secretName": name,
             "secretTemplate": { "labels": labels },
             "issuerRef": { "name": settings.issuer, "kind": "Issuer", "group": "cert-manager.io" },
@@ -259,15 +256,7 @@ pub fn renewal(live: &Value, now: Timestamp) -> Option<Value> {
     Some(Value::Array(after))
 }
 
-/// Returns whether a text is a DNS name without a wildcard (RFC 1123).
+/// Returns whether a text is a DNS name without a wildcard. In contrast to the name of an object, each part is limited.
 fn is_dns_name(text: &str) -> bool {
-    let is_label = |label: &str| {
-        let bytes = label.as_bytes();
-        let is_inner = |it: &u8| it.is_ascii_lowercase() || it.is_ascii_digit() || *it == b'-';
-        (1..=63).contains(&bytes.len())
-            && bytes.iter().all(is_inner)
-            && bytes[0] != b'-'
-            && bytes[bytes.len() - 1] != b'-'
-    };
-    text.len() <= 253 && text.split('.').all(is_label)
+    is_subdomain(text) && text.split('.').all(is_label)
 }

@@ -6,15 +6,11 @@
 
 use std::collections::BTreeSet;
 
+use api::syntax::{is_label_key, is_label_value};
 use kube::core::{Expression, Selector};
-
-use crate::manifests::is_subdomain;
 
 #[cfg(test)]
 mod tests;
-
-/// Maximum length of the name and of the value of a label, in bytes.
-const LIMIT: usize = 63;
 
 /// Reason why a text is not a label selector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -101,11 +97,7 @@ impl<'t> Reader<'t> {
 
     fn key(&mut self) -> Result<String, SelectorError> {
         let key = self.word();
-        let (is_prefixed, name) = match key.split_once('/') {
-            Some((prefix, name)) => (is_subdomain(prefix), name),
-            None => (true, key),
-        };
-        if is_prefixed && is_name(name) {
+        if is_label_key(key) {
             return Ok(key.to_owned());
         }
         Err(SelectorError::Key(key.to_owned()))
@@ -113,7 +105,7 @@ impl<'t> Reader<'t> {
 
     fn value(&mut self) -> Result<String, SelectorError> {
         let value = self.word();
-        if value.is_empty() || is_name(value) {
+        if is_label_value(value) {
             return Ok(value.to_owned());
         }
         Err(SelectorError::Value(value.to_owned()))
@@ -133,12 +125,4 @@ impl<'t> Reader<'t> {
         }
         Ok(values)
     }
-}
-
-/// Returns whether the text is a valid label name or label value.
-pub(crate) fn is_name(text: &str) -> bool {
-    let edge = |it: Option<&u8>| it.is_some_and(u8::is_ascii_alphanumeric);
-    let inner = |it: &u8| it.is_ascii_alphanumeric() || b"-_.".contains(it);
-    let bytes = text.as_bytes();
-    bytes.len() <= LIMIT && bytes.iter().all(inner) && edge(bytes.first()) && edge(bytes.last())
 }

@@ -4,14 +4,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use api::bootstrapper::RestartCause;
+use api::syntax::{is_label, is_label_name, is_subdomain};
 use component_base::listen::unspecified_address;
 use component_base::telemetry::{Filter, TelemetryError};
 use jiff::SignedDuration;
 use policy::image::Reference;
 
-use super::selector::is_name;
 use crate::amounts;
-use crate::manifests::{is_label, is_subdomain};
 
 /// Message about a flag that must have a value.
 const EMPTY: &str = "must not be empty";
@@ -75,7 +74,7 @@ pub(crate) fn pinned_image(text: &str) -> Result<String, &'static str> {
 /// Parses the name of a landscape. Other characters would not be safe in the arguments of a container, where `$(NAME)` is
 /// replaced.
 pub(crate) fn landscape(text: &str) -> Result<String, &'static str> {
-    if !is_name(text) {
+    if !is_label_name(text) {
         return Err(
             "not a valid landscape: expected the syntax of a label value, at most 63 letters, digits, `-`, `_` and `.`",
         );

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use api::config::{Document, Inject, LabelSelector};
 use api::names::{FIPS_VARIABLE, LANDSCAPE_VARIABLE};
+use api::syntax::is_subdomain;
 use api::{ALL_KEY, Feature, FeatureSet, UnknownFeature};
 
 use super::entry::Entry;
@@ -300,7 +301,7 @@ fn pull_secret(
         .name
         .clone()
         .unwrap_or_else(|| settings.pull_secret.clone());
-    if !names::is_subdomain(&name) {
+    if !is_subdomain(&name) {
         return Err(ConfigurationError::PullSecretName(name));
     }
     Ok(PullSecretRule {

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::syntax::{is_label, is_label_key, is_label_value, is_subdomain};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -109,20 +110,17 @@ impl Registration {
 
     /// Whether the API server would accept its entry.
     pub(crate) fn check(&self) -> Result<(), RegistrationError> {
-        if !is_label(&self.namespace)
-            || !is_subdomain(&self.name)
-            || !is_subdomain(&self.entry_name())
-        {
+        // The name of the entry contains the name of the Watcher.
+        if !is_label(&self.namespace) || !is_subdomain(&self.entry_name()) {
             return Err(RegistrationError::Name(self.shown()));
         }
-        let carried = |(key, value): (&String, &String)| is_label_key(key) && is_label_value(value);
-        if !self.labels.iter().all(carried) {
+        let mut labels = self.labels.iter();
+        if !labels.all(|(key, value)| is_label_key(key) && is_label_value(value)) {
             return Err(RegistrationError::Label(self.shown()));
         }
         let named = |rule: &ResourceRule| {
-            let parts = [&rule.version, &rule.resource];
-            let subresource = rule.subresource.as_deref();
-            parts.iter().all(|part| !part.is_empty()) && subresource != Some("")
+            let is_empty = rule.version.is_empty() || rule.resource.is_empty();
+            !is_empty && rule.subresource.as_deref() != Some("")
         };
         if self.watcher.resources.is_empty() || !self.watcher.resources.iter().all(named) {
             return Err(RegistrationError::Resource(self.shown()));
@@ -189,38 +187,4 @@ fn rule(rule: &ResourceRule, field: Field) -> Value {
         "operations": ["CREATE", "UPDATE", "DELETE"],
         "scope": "*",
     })
-}
-
-/// Returns whether a text is an RFC 1123 subdomain, with the rules of the API server.
-fn is_subdomain(text: &str) -> bool {
-    text.len() <= 253 && text.split('.').all(is_label_part)
-}
-
-fn is_label(text: &str) -> bool {
-    text.len() <= 63 && is_label_part(text)
-}
-
-fn is_label_part(part: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    !part.is_empty() && part.bytes().all(inner) && !part.starts_with('-') && !part.ends_with('-')
-}
-
-fn is_label_key(key: &str) -> bool {
-    match key.split_once('/') {
-        Some((prefix, name)) => is_subdomain(prefix) && is_qualified_part(name),
-        None => is_qualified_part(key),
-    }
-}
-
-fn is_label_value(value: &str) -> bool {
-    value.is_empty() || is_qualified_part(value)
-}
-
-fn is_qualified_part(text: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let outer = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    text.len() <= 63
-        && text.bytes().all(inner)
-        && outer(text.as_bytes().first())
-        && outer(text.as_bytes().last())
 }

@@ -1,25 +1,11 @@
 //! Rules of the API server for names, so that no configuration makes it reject a Pod.
 
 use api::config::ClusterTrustBundle;
+use api::syntax::{is_label, is_subdomain};
 
 use super::super::entry::Entry;
 use super::super::mounts::clean;
 use super::{TrustBundle, UnusableTrustBundle};
-
-/// Returns whether a name is a DNS-1123 subdomain, as names of Secrets are.
-pub(super) fn is_subdomain(name: &str) -> bool {
-    name.len() <= 253 && name.split('.').all(is_label_part)
-}
-
-/// Returns whether a name is a DNS-1123 label, as names of volumes are.
-fn is_label(name: &str) -> bool {
-    name.len() <= 63 && is_label_part(name)
-}
-
-fn is_label_part(part: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    !part.is_empty() && part.bytes().all(inner) && !part.starts_with('-') && !part.ends_with('-')
-}
 
 /// Returns whether a name is valid for an environment variable: printable ASCII except `=`.
 pub(super) fn is_variable(name: &str) -> bool {
