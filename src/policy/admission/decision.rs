@@ -76,6 +76,18 @@ pub struct Decision<'a> {
     pub findings: Vec<Finding<'a>>,
 }
 
+/// A decision in progress.
+pub(super) struct Draft<'a> {
+    pub(super) patch: PatchWriter,
+    pub(super) findings: Vec<Finding<'a>>,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn report(&mut self, feature: Feature, reason: Reason<'a>) {
+        self.findings.push(Finding::new(feature, reason));
+    }
+}
+
 impl<'a> Decision<'a> {
     /// Returns a decision without a change, with one reason for all features.
     fn unchanged(reason: &Reason<'a>) -> Self {
@@ -121,33 +133,30 @@ pub fn decide<'a>(request: &'a Request<'a>, context: &Context<'a>) -> Decision<'
         context.namespace,
         request.object.metadata.annotations,
     );
-    let mut findings = Vec::with_capacity(16);
-    findings.extend(Feature::ALL.into_iter().filter_map(|feature| {
-        opt_in
-            .refusal(feature)
-            .map(|reason| Finding::new(feature, reason))
-    }));
-    let refusals = findings.len();
-    let mut patch = PatchWriter::new(request.patch_limit);
-    if request.operation == Operation::Create {
-        create(
-            request,
-            context,
-            opt_in.enabled(),
-            (&mut patch, &mut findings),
-        );
-    } else {
-        update(
-            request,
-            context,
-            opt_in.enabled(),
-            (&mut patch, &mut findings),
-        );
+    let enabled = opt_in.enabled();
+    let mut draft = Draft {
+        patch: PatchWriter::new(request.patch_limit),
+        findings: Vec::with_capacity(16),
+    };
+    for feature in Feature::ALL {
+        if let Some(reason) = opt_in.refusal(feature) {
+            draft.report(feature, reason);
+        }
     }
+    let refusals = draft.findings.len();
+    if request.operation == Operation::Create {
+        create(request, context, enabled, &mut draft);
+    } else {
+        update(request, context, enabled, &mut draft);
+    }
+    let Draft {
+        patch,
+        mut findings,
+    } = draft;
     let patch = patch.finish().unwrap_or_else(|| {
         findings.truncate(refusals);
         let too_large = |feature| Finding::new(feature, Reason::PatchTooLarge);
-        findings.extend(opt_in.enabled().iter().map(too_large));
+        findings.extend(enabled.iter().map(too_large));
         Patch::default()
     });
     if context.fallback_policy && request.operation == Operation::Create {
@@ -191,65 +200,45 @@ fn create<'a>(
     request: &'a Request<'a>,
     context: &Context<'a>,
     enabled: FeatureSet,
-    (patch, findings): (&mut PatchWriter, &mut Vec<Finding<'a>>),
+    draft: &mut Draft<'a>,
 ) {
     let configuration = context.configuration;
     let spec = &request.object.spec;
     if enabled.contains(Feature::RegistryRewrite) {
-        registry::rewrite_all(configuration, spec, patch, findings);
+        registry::rewrite_all(configuration, spec, draft);
     }
     if enabled.contains(Feature::PullSecret) {
-        pull_secret::inject(context, spec, patch, findings);
+        pull_secret::inject(context, spec, draft);
     }
     if enabled.contains(Feature::TrustBundle) {
-        mounts::mount(context, spec, patch, findings);
+        mounts::mount(context, spec, draft);
     }
-    variables::set(configuration, enabled, spec, patch, findings);
-    marker::mark(request.object.metadata.annotations, patch);
+    variables::set(configuration, enabled, spec, draft);
+    marker::mark(request.object.metadata.annotations, &mut draft.patch);
 }
 
 fn update<'a>(
     request: &'a Request<'a>,
     context: &Context<'a>,
     enabled: FeatureSet,
-    (patch, findings): (&mut PatchWriter, &mut Vec<Finding<'a>>),
+    draft: &mut Draft<'a>,
 ) {
-    if enabled.contains(Feature::RegistryRewrite) {
-        update_images(request, context.configuration, patch, findings);
-    }
+    let spec = &request.object.spec;
     for feature in enabled.iter() {
-        if feature != Feature::RegistryRewrite {
-            let missing = (feature == Feature::PullSecret)
-                .then(|| pull_secret::not_named(context, &request.object.spec, findings));
-            let reason = missing.flatten().unwrap_or(Reason::ImmutableField);
-            findings.push(Finding::new(feature, reason));
+        match (feature, &request.old) {
+            (Feature::RegistryRewrite, Some(old)) => {
+                let rewrite = match request.operation {
+                    Operation::AddEphemeral => registry::rewrite_new_ephemeral,
+                    _ => registry::rewrite_changed,
+                };
+                rewrite(context.configuration, spec, &old.spec, draft);
+            }
+            (Feature::PullSecret, _) => {
+                let missing = pull_secret::not_named(context, spec, &draft.findings);
+                draft.report(feature, missing.unwrap_or(Reason::ImmutableField));
+            }
+            // Nor is an image changed without the stored Pod: it is unknown which images this request changed.
+            _ => draft.report(feature, Reason::ImmutableField),
         }
     }
-}
-
-fn update_images<'a>(
-    request: &'a Request<'a>,
-    configuration: &Configuration,
-    patch: &mut PatchWriter,
-    findings: &mut Vec<Finding<'a>>,
-) {
-    // Without the stored Pod it is unknown which images this request changed, so no image is changed.
-    let Some(old) = &request.old else {
-        findings.push(Finding::new(
-            Feature::RegistryRewrite,
-            Reason::ImmutableField,
-        ));
-        return;
-    };
-    let rewrite = match request.operation {
-        Operation::AddEphemeral => registry::rewrite_new_ephemeral,
-        _ => registry::rewrite_changed,
-    };
-    rewrite(
-        configuration,
-        &request.object.spec,
-        &old.spec,
-        patch,
-        findings,
-    );
 }

@@ -9,28 +9,22 @@ use std::borrow::Cow;
 
 use api::Feature;
 
-use super::patch::{PatchWriter, Path, Value};
+use super::decision::Draft;
+use super::patch::{Path, Value};
 use super::pod::{BundleProjection, Container, Pod, Spec, Volume};
-use super::{Configuration, Context, Finding, Reason, TrustBundle, TrustBundlePresence};
+use super::{Configuration, Context, Reason, TrustBundle, TrustBundlePresence};
 
 /// Adds the volume and its mounts where no conflict exists.
-pub(super) fn mount<'a>(
-    context: &Context<'a>,
-    spec: &'a Spec<'a>,
-    patch: &mut PatchWriter,
-    findings: &mut Vec<Finding<'a>>,
-) {
-    let mut report = |reason| findings.push(Finding::new(Feature::TrustBundle, reason));
+pub(super) fn mount<'a>(context: &Context<'a>, spec: &'a Spec<'a>, draft: &mut Draft<'a>) {
     let bundle = match mountable(context) {
         Ok(bundle) => bundle,
-        Err(reason) => return report(reason),
+        Err(reason) => return draft.report(Feature::TrustBundle, reason),
     };
     let volumes = spec.volumes.as_deref().unwrap_or_default();
     let present = volumes.iter().find(|it| *it.name == *bundle.volume);
     if present.is_some_and(|volume| !is_ours(volume, bundle)) {
-        return report(Reason::VolumeNameConflict {
-            volume: &bundle.volume,
-        });
+        let volume = &bundle.volume;
+        return draft.report(Feature::TrustBundle, Reason::VolumeNameConflict { volume });
     }
     let mut mounted = false;
     for placed in spec.started() {
@@ -39,18 +33,24 @@ pub(super) fn mount<'a>(
             mounted = true;
             let entry = &bundle.mount_entry;
             match placed.container.volume_mounts {
-                Some(_) => patch.add(Path::MountsEnd(placed.into()), Value::Entry(entry)),
-                None => patch.add(Path::Mounts(placed.into()), Value::List(&[entry])),
+                Some(_) => draft
+                    .patch
+                    .add(Path::MountsEnd(placed.into()), Value::Entry(entry)),
+                None => draft
+                    .patch
+                    .add(Path::Mounts(placed.into()), Value::List(&[entry])),
             }
         }
-        report(reason);
+        draft.report(Feature::TrustBundle, reason);
     }
     if mounted && present.is_none() {
-        add_volume(bundle, spec, patch);
-        report(Reason::VolumeAdded {
-            volume: &bundle.volume,
-            bundle: &bundle.name,
-        });
+        let entry = &bundle.volume_entry;
+        match spec.volumes {
+            Some(_) => draft.patch.add(Path::VolumesEnd, Value::Entry(entry)),
+            None => draft.patch.add(Path::Volumes, Value::List(&[entry])),
+        }
+        let (volume, bundle) = (&bundle.volume, &bundle.name);
+        draft.report(Feature::TrustBundle, Reason::VolumeAdded { volume, bundle });
     }
 }
 
@@ -112,8 +112,7 @@ fn only_source<'v>(volume: &'v Volume<'_>) -> Option<&'v BundleProjection<'v>> {
 }
 
 fn mount_reason<'a>(container: &'a Container<'_>, bundle: &'a TrustBundle) -> Reason<'a> {
-    let mounts = container.volume_mounts.as_deref().unwrap_or_default();
-    for mount in mounts {
+    for mount in container.volume_mounts.iter().flatten() {
         let path = clean(&mount.mount_path);
         if *mount.name == *bundle.volume && path == bundle.mount_path.as_str() {
             return Reason::MountAlreadyPresent {
@@ -127,11 +126,8 @@ fn mount_reason<'a>(container: &'a Container<'_>, bundle: &'a TrustBundle) -> Re
             };
         }
     }
-    let devices = container.volume_devices.as_deref().unwrap_or_default();
-    let device = devices
-        .iter()
-        .find(|device| touches(&clean(&device.device_path), &bundle.mount_path));
-    match device {
+    let mut devices = container.volume_devices.iter().flatten();
+    match devices.find(|it| touches(&clean(&it.device_path), &bundle.mount_path)) {
         Some(device) => Reason::MountPathConflict {
             container: &container.name,
             path: &device.device_path,
@@ -140,14 +136,6 @@ fn mount_reason<'a>(container: &'a Container<'_>, bundle: &'a TrustBundle) -> Re
             container: &container.name,
             path: &bundle.mount_path,
         },
-    }
-}
-
-fn add_volume(bundle: &TrustBundle, spec: &Spec<'_>, patch: &mut PatchWriter) {
-    let entry = &bundle.volume_entry;
-    match spec.volumes {
-        Some(_) => patch.add(Path::VolumesEnd, Value::Entry(entry)),
-        None => patch.add(Path::Volumes, Value::List(&[entry])),
     }
 }
 

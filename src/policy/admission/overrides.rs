@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::Reason;
+use super::registry::User;
 use crate::image::{OFFICIAL, Reference};
 
 const DOCKER_HUB: &str = "docker.io";
@@ -9,17 +11,11 @@ const DOCKER_HUB: &str = "docker.io";
 /// Maximum size, in bytes, of a text that is certainly not too long for a reference.
 pub(super) const SURELY_SHORT: usize = 240;
 
-/// Map from host to resolved replacement.
+/// Map from host to resolved replacement. `None` stands for a replacement that does not yield an image reference, with
+/// which the webhook would make the Pod invalid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Overrides {
-    by_host: HashMap<String, Replacement>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Replacement {
-    Prefix(Prefix),
-    /// The result is not an image reference, so the webhook would make the Pod invalid.
-    Unusable,
+    by_host: HashMap<String, Option<Prefix>>,
 }
 
 /// Text that replaces a host.
@@ -34,19 +30,6 @@ pub(super) struct Prefix {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cycle(pub(super) Vec<String>);
 
-/// The result of the overrides for one image.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Rewrite {
-    /// There is no override for the registry of the image.
-    NoMatchingOverride,
-    /// The image starts with its replacement already.
-    Done,
-    /// The new text of the image.
-    To(String),
-    /// The result of the override would not be a valid reference.
-    Unusable,
-}
-
 impl Overrides {
     /// Resolves every chain. Also returns the hosts whose replacement cannot be used.
     pub(super) fn resolve(
@@ -56,7 +39,7 @@ impl Overrides {
         let mut by_host = HashMap::with_capacity(written.len());
         for host in written.keys() {
             let replacement = follow(written, host)?;
-            if replacement == Replacement::Unusable {
+            if replacement.is_none() {
                 unusable.push(host.clone());
             }
             by_host.insert(host.clone(), replacement);
@@ -68,46 +51,49 @@ impl Overrides {
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, Option<&Prefix>)> {
         let mut all: Vec<_> = self.by_host.iter().collect();
         all.sort_unstable_by_key(|it| it.0);
-        all.into_iter().map(|(host, to)| match to {
-            Replacement::Prefix(prefix) => (&**host, Some(prefix)),
-            Replacement::Unusable => (&**host, None),
-        })
+        all.into_iter().map(|(host, to)| (&**host, to.as_ref()))
     }
 
     /// Returns whether the image may be the result of a rewrite.
     pub(super) fn have_given(&self, image: &str) -> bool {
-        let mut all = self.by_host.values();
-        all.any(|it| matches!(it, Replacement::Prefix(prefix) if starts_with(image, &prefix.text)))
+        let mut prefixes = self.by_host.values().flatten();
+        prefixes.any(|prefix| starts_with(image, &prefix.text))
     }
 
     /// Returns an image that is rewritten, if there is one.
     pub(super) fn example(&self) -> Option<String> {
         let mut images = self.iter().map(|(host, _)| format!("{host}/any"));
-        images.find(|image| {
-            Reference::parse(image).is_ok_and(|it| matches!(self.rewrite(&it), Rewrite::To(_)))
-        })
+        images.find(|image| self.rewrite(User::Volume(""), image).applied())
     }
 
-    pub(super) fn rewrite(&self, image: &Reference<'_>) -> Rewrite {
-        let prefix = match speaks_of(image, |host| self.by_host.get(host)) {
-            None => return Rewrite::NoMatchingOverride,
-            Some(Replacement::Unusable) => return Rewrite::Unusable,
-            Some(Replacement::Prefix(prefix)) => prefix,
+    /// Returns the new text of an image, or the reason why the image is not rewritten.
+    pub(super) fn rewrite<'a>(&self, user: User<'a>, image: &'a str) -> Reason<'a> {
+        let Ok(reference) = Reference::parse(image) else {
+            return Reason::InvalidImageReference { user, image };
         };
-        if starts_with(image.text(), &prefix.text) {
-            return Rewrite::Done;
+        let prefix = match speaks_of(&reference, |host| self.by_host.get(host)) {
+            None => return Reason::NoMatchingOverride { user, image },
+            Some(None) => return Reason::InvalidOverride { user, image },
+            Some(Some(prefix)) => prefix,
+        };
+        if starts_with(image, &prefix.text) {
+            return Reason::ImageAlreadyRewritten { user };
         }
-        let path = image.full_path();
+        let path = reference.full_path();
         let is_official = prefix.is_through_hub && !path.contains('/');
         let namespace = if is_official { OFFICIAL } else { "" };
-        let text = [&prefix.text, "/", namespace, &path, image.suffix()].concat();
+        let to = [&prefix.text, "/", namespace, &path, reference.suffix()].concat();
         // Prefix and image are valid, so the combined text is valid if it is not too long. A repository may have 255
         // bytes, and the grammar may add an implied `library/`.
-        if text.len() > SURELY_SHORT && Reference::parse(&text).is_err() {
-            return Rewrite::Unusable;
+        if to.len() > SURELY_SHORT && Reference::parse(&to).is_err() {
+            return Reason::InvalidOverride { user, image };
         }
-        debug_assert!(Reference::parse(&text).is_ok(), "{text}");
-        Rewrite::To(text)
+        debug_assert!(Reference::parse(&to).is_ok(), "{to}");
+        Reason::ImageRewritten {
+            user,
+            from: image,
+            to,
+        }
     }
 }
 
@@ -120,19 +106,19 @@ fn speaks_of<T>(image: &Reference<'_>, find: impl Fn(&str) -> Option<T>) -> Opti
 }
 
 /// Applies overrides to a host until no override applies any more.
-fn follow(written: &BTreeMap<String, String>, host: &str) -> Result<Replacement, Cycle> {
+fn follow(written: &BTreeMap<String, String>, host: &str) -> Result<Option<Prefix>, Cycle> {
     // Placeholder for any image. Chains are resolved for whole references, because the grammar parses a prefix
     // differently depending on the text after it (`mirror` alone is a path of docker.io).
     const ANY: &str = "any";
     let mut visited = vec![host.to_owned()];
-    let mut is_through_hub = false;
-    let mut text = match written.get(host) {
-        Some(prefix) => [prefix, "/", ANY].concat(),
-        None => return Ok(Replacement::Unusable),
+    let Some(prefix) = written.get(host) else {
+        return Ok(None);
     };
+    let mut text = format!("{prefix}/{ANY}");
+    let mut is_through_hub = false;
     loop {
         let Ok(reference) = Reference::parse(&text) else {
-            return Ok(Replacement::Unusable);
+            return Ok(None);
         };
         let next = speaks_of(&reference, |host| written.get_key_value(host));
         let Some((next, prefix)) = next else {
@@ -147,10 +133,10 @@ fn follow(written: &BTreeMap<String, String>, host: &str) -> Result<Replacement,
             return Err(Cycle(visited));
         }
         is_through_hub |= reference.path() == ANY && reference.domain() == DOCKER_HUB;
-        text = [prefix, "/", reference.path()].concat();
+        text = format!("{prefix}/{}", reference.path());
     }
     text.truncate(text.len() - ANY.len() - 1);
-    Ok(Replacement::Prefix(Prefix {
+    Ok(Some(Prefix {
         text,
         is_through_hub,
     }))
@@ -186,10 +172,16 @@ mod tests {
         let written = BTreeMap::from([("a.io".to_owned(), prefix.to_owned())]);
         let (overrides, _) = Overrides::resolve(&written).unwrap();
         let image = format!("a.io/{folder}{}:1", "x".repeat(letters));
-        let rewritten = overrides.rewrite(&Reference::parse(&image).unwrap());
-        match rewritten {
-            Rewrite::To(text) => assert!(expected && Reference::parse(&text).is_ok(), "{text}"),
-            other => assert_eq!((other, expected), (Rewrite::Unusable, false)),
+        let user = User::Volume("a");
+        match overrides.rewrite(user, &image) {
+            Reason::ImageRewritten { to, .. } => {
+                assert!(expected && Reference::parse(&to).is_ok(), "{to}");
+            }
+            other => {
+                let image = image.as_str();
+                let unusable = Reason::InvalidOverride { user, image };
+                assert_eq!((other, expected), (unusable, false));
+            }
         }
     }
 
@@ -221,7 +213,12 @@ mod tests {
         let written = written.iter();
         let written = written.map(|(host, prefix)| ((*host).to_owned(), (*prefix).to_owned()));
         let (overrides, _) = Overrides::resolve(&written.collect()).unwrap();
-        let rewritten = overrides.rewrite(&Reference::parse(image).unwrap());
-        assert_eq!(rewritten, Rewrite::To(expected.to_owned()));
+        let user = User::Volume("a");
+        let rewritten = Reason::ImageRewritten {
+            user,
+            from: image,
+            to: expected.to_owned(),
+        };
+        assert_eq!(overrides.rewrite(user, image), rewritten);
     }
 }

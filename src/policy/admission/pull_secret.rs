@@ -10,26 +10,22 @@ use api::config::Inject;
 
 use crate::image::{Keyring, Reference};
 
-use super::patch::{PatchWriter, Path, Value};
+use super::decision::Draft;
+use super::patch::{Path, Value};
 use super::pod::Spec;
 use super::{Configuration, Context, Finding, Namespace, PullSecret, Reason, registry};
 
 /// Appends the entry to the existing entries. Runs after the registry rewrite, because the new images count.
-pub(super) fn inject<'a>(
-    context: &Context<'a>,
-    spec: &Spec<'_>,
-    patch: &mut PatchWriter,
-    findings: &mut Vec<Finding<'a>>,
-) {
-    let reason = reason(context, spec, findings);
+pub(super) fn inject<'a>(context: &Context<'a>, spec: &Spec<'_>, draft: &mut Draft<'a>) {
+    let reason = reason(context, spec, &draft.findings);
     if reason.applied() {
         let entry = &context.configuration.pull_secret().entry;
         match spec.image_pull_secrets {
-            Some(_) => patch.add(Path::PullSecretsEnd, Value::Entry(entry)),
-            None => patch.add(Path::PullSecrets, Value::List(&[entry])),
+            Some(_) => draft.patch.add(Path::PullSecretsEnd, Value::Entry(entry)),
+            None => draft.patch.add(Path::PullSecrets, Value::List(&[entry])),
         }
     }
-    findings.push(Finding::new(Feature::PullSecret, reason));
+    draft.report(Feature::PullSecret, reason);
 }
 
 fn reason<'a>(context: &Context<'a>, spec: &Spec<'_>, findings: &[Finding<'_>]) -> Reason<'a> {

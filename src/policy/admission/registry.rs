@@ -9,10 +9,8 @@ use std::fmt;
 
 use api::Feature;
 
-use crate::image::Reference;
-
-use super::overrides::Rewrite;
-use super::patch::{PatchWriter, Path, Value};
+use super::decision::Draft;
+use super::patch::{Path, Value};
 use super::pod::{Container, ContainerList, Spec};
 use super::{Configuration, Finding, Reason};
 
@@ -38,16 +36,15 @@ impl fmt::Display for User<'_> {
 pub(super) fn rewrite_all<'a>(
     configuration: &Configuration,
     spec: &'a Spec<'a>,
-    patch: &mut PatchWriter,
-    findings: &mut Vec<Finding<'a>>,
+    draft: &mut Draft<'a>,
 ) {
     for placed in spec.started() {
         let reason = rewrite(configuration, placed.container);
-        apply(Path::Image(placed.into()), reason, patch, findings);
+        apply(Path::Image(placed.into()), reason, draft);
     }
     for (index, name, image) in spec.image_volumes() {
-        let reason = rewrite_image(configuration, User::Volume(name), image);
-        apply(Path::VolumeImage(index), reason, patch, findings);
+        let reason = configuration.overrides.rewrite(User::Volume(name), image);
+        apply(Path::VolumeImage(index), reason, draft);
     }
 }
 
@@ -76,8 +73,7 @@ pub(super) fn rewrite_changed<'a>(
     configuration: &Configuration,
     spec: &'a Spec<'a>,
     old: &Spec<'_>,
-    patch: &mut PatchWriter,
-    findings: &mut Vec<Finding<'a>>,
+    draft: &mut Draft<'a>,
 ) {
     let init = images_by_name(old, ContainerList::Init);
     let main = images_by_name(old, ContainerList::Main);
@@ -94,7 +90,7 @@ pub(super) fn rewrite_changed<'a>(
         } else {
             rewrite(configuration, placed.container)
         };
-        apply(Path::Image(placed.into()), reason, patch, findings);
+        apply(Path::Image(placed.into()), reason, draft);
     }
 }
 
@@ -103,8 +99,7 @@ pub(super) fn rewrite_new_ephemeral<'a>(
     configuration: &Configuration,
     spec: &'a Spec<'a>,
     old: &Spec<'_>,
-    patch: &mut PatchWriter,
-    findings: &mut Vec<Finding<'a>>,
+    draft: &mut Draft<'a>,
 ) {
     let old = images_by_name(old, ContainerList::Ephemeral);
     for placed in spec.placed(ContainerList::Ephemeral) {
@@ -115,20 +110,15 @@ pub(super) fn rewrite_new_ephemeral<'a>(
         } else {
             rewrite(configuration, placed.container)
         };
-        apply(Path::Image(placed.into()), reason, patch, findings);
+        apply(Path::Image(placed.into()), reason, draft);
     }
 }
 
-fn apply<'a>(
-    at: Path<'_>,
-    reason: Reason<'a>,
-    patch: &mut PatchWriter,
-    findings: &mut Vec<Finding<'a>>,
-) {
+fn apply<'a>(at: Path<'_>, reason: Reason<'a>, draft: &mut Draft<'a>) {
     if let Reason::ImageRewritten { to, .. } = &reason {
-        patch.replace(at, Value::Text(to));
+        draft.patch.replace(at, Value::Text(to));
     }
-    findings.push(Finding::new(Feature::RegistryRewrite, reason));
+    draft.report(Feature::RegistryRewrite, reason);
 }
 
 /// Returns the images of a list by container name. Of equal names, the first is used. A map is necessary, because a
@@ -147,21 +137,6 @@ fn images_by_name<'s>(
 
 fn rewrite<'a>(configuration: &Configuration, container: &'a Container<'_>) -> Reason<'a> {
     let image = container.image.as_deref().unwrap_or_default();
-    rewrite_image(configuration, User::Container(&container.name), image)
-}
-
-fn rewrite_image<'a>(configuration: &Configuration, user: User<'a>, image: &'a str) -> Reason<'a> {
-    let Ok(reference) = Reference::parse(image) else {
-        return Reason::InvalidImageReference { user, image };
-    };
-    match configuration.overrides.rewrite(&reference) {
-        Rewrite::NoMatchingOverride => Reason::NoMatchingOverride { user, image },
-        Rewrite::Done => Reason::ImageAlreadyRewritten { user },
-        Rewrite::Unusable => Reason::InvalidOverride { user, image },
-        Rewrite::To(to) => Reason::ImageRewritten {
-            user,
-            from: image,
-            to,
-        },
-    }
+    let user = User::Container(&container.name);
+    configuration.overrides.rewrite(user, image)
 }

@@ -5,10 +5,11 @@
 
 use api::{Feature, FeatureSet};
 
+use super::decision::Draft;
 use super::entry::Entry;
 use super::patch::{PatchWriter, Path, Value};
 use super::pod::{self, Placed, Spec};
-use super::{Configuration, Finding, Reason};
+use super::{Configuration, Reason};
 
 /// A variable that a feature sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,31 +36,27 @@ pub(super) fn set<'a>(
     configuration: &'a Configuration,
     enabled: FeatureSet,
     spec: &'a Spec<'a>,
-    patch: &mut PatchWriter,
-    findings: &mut Vec<Finding<'a>>,
+    draft: &mut Draft<'a>,
 ) {
     let all = configuration.variables();
     let known = all.iter().any(|it| it.feature == Feature::Landscape);
     if enabled.contains(Feature::Landscape) && !known {
-        findings.push(Finding::new(
-            Feature::Landscape,
-            Reason::LandscapeNotConfigured,
-        ));
+        draft.report(Feature::Landscape, Reason::LandscapeNotConfigured);
     }
     let mut missing: Vec<&Entry> = Vec::with_capacity(all.len());
     for placed in spec.started() {
-        if patch.is_too_large() {
+        if draft.patch.is_too_large() {
             return;
         }
         missing.clear();
         for variable in all.iter().filter(|it| enabled.contains(it.feature)) {
-            let reason = settle(placed, variable, patch);
+            let reason = settle(placed, variable, &mut draft.patch);
             if matches!(reason, Reason::EnvVarAdded { .. }) {
                 missing.push(&variable.entry);
             }
-            findings.push(Finding::new(variable.feature, reason));
+            draft.report(variable.feature, reason);
         }
-        append(placed, &missing, patch);
+        append(placed, &missing, &mut draft.patch);
     }
 }
 
@@ -67,34 +64,27 @@ pub(super) fn set<'a>(
 fn settle<'a>(placed: Placed<'a, '_>, wanted: &'a Variable, patch: &mut PatchWriter) -> Reason<'a> {
     let container = &*placed.container.name;
     let variable = &*wanted.name;
-    let mut present = false;
-    let mut replaced = false;
-    let env = placed.container.env.as_deref().unwrap_or_default();
-    for (index, found) in env.iter().enumerate() {
-        if *found.name != *variable {
-            continue;
-        }
-        present = true;
+    let mut reason = Reason::EnvVarAdded {
+        container,
+        variable,
+    };
+    let env = placed.container.env.iter().flatten().enumerate();
+    for (index, found) in env.filter(|(_, it)| *it.name == *variable) {
         if !is_set(found, &wanted.value) {
-            replaced = true;
             let entry = Path::EnvEntry(placed.into(), index);
             patch.replace(entry, Value::Entry(&wanted.entry));
+            reason = Reason::EnvVarReplaced {
+                container,
+                variable,
+            };
+        } else if matches!(reason, Reason::EnvVarAdded { .. }) {
+            reason = Reason::EnvVarAlreadySet {
+                container,
+                variable,
+            };
         }
     }
-    match (present, replaced) {
-        (_, true) => Reason::EnvVarReplaced {
-            container,
-            variable,
-        },
-        (true, false) => Reason::EnvVarAlreadySet {
-            container,
-            variable,
-        },
-        (false, false) => Reason::EnvVarAdded {
-            container,
-            variable,
-        },
-    }
+    reason
 }
 
 fn is_set(found: &pod::Variable<'_>, value: &str) -> bool {

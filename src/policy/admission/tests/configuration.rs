@@ -7,8 +7,7 @@ use api::{Feature, FeatureSet};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::admission::{Configuration, ConfigurationError, Notice, Settings};
-use crate::image::Reference;
+use crate::admission::{Configuration, ConfigurationError, Notice, Reason, Settings, User};
 
 const REWRITE: &str = "rt-cfg.kyma-project.io/alter-img-registry";
 const FIPS: &str = "rt-cfg.kyma-project.io/set-fips-mode";
@@ -206,13 +205,10 @@ fn all_of_a_namespace_is_the_catalogue() {
 #[case::empty_replacement(json!({"a.io": ""}), "a.io/x", None)]
 #[case::scheme_in_the_replacement(json!({"a.io": "https://b.io"}), "a.io/x", None)]
 fn rewrites(#[case] overrides: Value, #[case] image: &str, #[case] expected: Option<&str>) {
-    use crate::admission::overrides::Rewrite;
     let configuration = load(&json!({ "overrides": overrides })).unwrap();
-    let once = |image: &str| match configuration
-        .overrides
-        .rewrite(&Reference::parse(image).unwrap())
-    {
-        Rewrite::To(text) => Some(text),
+    let once = |image: &str| match configuration.overrides.rewrite(User::Volume("a"), image) {
+        Reason::ImageRewritten { to, .. } => Some(to),
+        Reason::InvalidImageReference { .. } => panic!("{image}"),
         _ => None,
     };
     assert_eq!(once(image).as_deref(), expected);
