@@ -8,13 +8,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
 /// The relevant annotations of a Pod or a Namespace.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a fact of its own about the map, and none excludes another"
-)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Annotations {
-    present: bool,
     enabled: FeatureSet,
     refused: FeatureSet,
     mentioned: FeatureSet,
@@ -26,21 +21,13 @@ pub struct Annotations {
 impl Annotations {
     /// Reads the relevant annotations from a map of the caller, which is the Namespace snapshot.
     pub fn collect<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
-        let mut annotations = Self {
-            present: true,
-            ..Self::default()
-        };
+        let mut annotations = Self::default();
         for (key, value) in entries {
             if concerns_us(key) {
                 annotations.note(key, value);
             }
         }
         annotations
-    }
-
-    /// Returns whether the map exists. If it does not exist, a patch has to create it.
-    pub(super) fn present(self) -> bool {
-        self.present
     }
 
     /// Returns whether the marker is already set.
@@ -96,7 +83,7 @@ fn concerns_us(key: &str) -> bool {
 
 impl<'de> Deserialize<'de> for Annotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_option(AnnotationsVisitor)
+        deserializer.deserialize_map(AnnotationsVisitor)
     }
 }
 
@@ -109,23 +96,8 @@ impl<'de> Visitor<'de> for AnnotationsVisitor {
         f.write_str("a map of annotations")
     }
 
-    fn visit_none<E>(self) -> Result<Annotations, E> {
-        Ok(Annotations::default())
-    }
-
-    fn visit_unit<E>(self) -> Result<Annotations, E> {
-        Ok(Annotations::default())
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Annotations, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
-        let mut annotations = Annotations {
-            present: true,
-            ..Annotations::default()
-        };
+        let mut annotations = Annotations::default();
         while let Some(key) = map.next_key::<Scalar<'de>>()? {
             let key = key.text().unwrap_or_default();
             if concerns_us(key) {

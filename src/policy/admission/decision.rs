@@ -131,7 +131,7 @@ pub fn decide<'a>(request: &'a Request<'a>, context: &Context<'a>) -> Decision<'
         context.configuration,
         &request.namespace,
         context.namespace,
-        request.object.metadata.annotations,
+        request.object.metadata.annotations.unwrap_or_default(),
     );
     let enabled = opt_in.enabled();
     let mut draft = Draft {
@@ -185,11 +185,12 @@ fn attribute_to_policy(configuration: &Configuration, findings: &mut Vec<Finding
 }
 
 fn out_of_bounds(request: &Request<'_>) -> Option<Reason<'static>> {
+    let metadata = &request.object.metadata;
     if request.operation == Operation::Other {
         Some(Reason::OperationNotHandled)
-    } else if request.object.metadata.annotations.mirror() {
+    } else if metadata.annotations.is_some_and(Annotations::mirror) {
         Some(Reason::MirrorPod)
-    } else if request.object.metadata.deletion_timestamp.is_some() {
+    } else if metadata.deletion_timestamp.is_some() {
         Some(Reason::PodTerminating)
     } else {
         None

@@ -7,11 +7,11 @@ use super::entry::Entry;
 use super::patch::{PatchWriter, Path, Value};
 
 /// Adds the marker if the patch is not empty. An unchanged Pod gets no marker.
-pub(super) fn mark(annotations: Annotations, patch: &mut PatchWriter) {
-    if patch.is_empty() || annotations.marked() {
+pub(super) fn mark(annotations: Option<Annotations>, patch: &mut PatchWriter) {
+    if patch.is_empty() || annotations.is_some_and(Annotations::marked) {
         return;
     }
-    if annotations.present() {
+    if annotations.is_some() {
         patch.add(Path::Annotation(MARKER), Value::Text("true"));
     } else {
         let marker = Entry::annotations(MARKER, "true");

@@ -24,9 +24,8 @@ pub struct Pod<'a> {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
-    /// The relevant annotations.
-    #[serde(default)]
-    pub annotations: Annotations,
+    /// The relevant annotations; `None` if the Pod has no map of annotations.
+    pub annotations: Option<Annotations>,
     /// Present while the Pod is being deleted.
     pub deletion_timestamp: Option<IgnoredAny>,
 }

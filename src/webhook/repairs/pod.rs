@@ -82,8 +82,7 @@ struct Metadata<'a> {
     deletion_timestamp: Option<IgnoredAny>,
     #[serde(borrow)]
     labels: Option<Labels<'a>>,
-    #[serde(default)]
-    annotations: Annotations,
+    annotations: Option<Annotations>,
     #[serde(default)]
     owner_references: Summary<Owner>,
     #[serde(default)]
@@ -146,7 +145,7 @@ impl From<Box<RawValue>> for StoredPod {
             },
             terminating: metadata.deletion_timestamp.is_some(),
             annotated: metadata.managed_fields.0.annotated,
-            marked: metadata.annotations.marked(),
+            marked: metadata.annotations.is_some_and(Annotations::marked),
             own_label: metadata
                 .labels
                 .and_then(|it| it.name)
