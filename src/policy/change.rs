@@ -73,7 +73,7 @@ pub enum Outcome {
 pub fn decide(watcher: &Watcher, body: &[u8]) -> Result<ReviewDecision, ReviewError> {
     let review = Review::parse(body)?;
     Ok(ReviewDecision {
-        uid: review.uid.into_owned(),
+        uid: (*review.uid).to_owned(),
         api_version: review.api_version,
         kind: review.kind,
         outcome: match event(watcher, &review.request) {

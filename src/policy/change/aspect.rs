@@ -69,7 +69,7 @@ fn same_metadata(one: Option<&str>, other: Option<&str>) -> bool {
 
 /// Returns whether two objects have the same members, except the members named in `ignored`.
 fn same_but(one: &Object<'_>, other: &Object<'_>, ignored: &[&str]) -> bool {
-    let counts = |member: &&Member<'_>| !ignored.contains(&&*member.key.0);
+    let counts = |member: &&Member<'_>| !ignored.contains(&&*member.key);
     let mut one = one.members().iter().filter(counts);
     let mut other = other.members().iter().filter(counts);
     loop {

@@ -2,8 +2,7 @@
 //!
 //! The fields of the object have priority over the fields of the request. An event without a name or a kind is never created.
 
-use std::borrow::Cow;
-
+use partial_json::Text;
 use watcher_types::{BODY_BYTES, Gvk, NamespacedName, WatchEvent};
 
 use super::object::Object;
@@ -21,7 +20,7 @@ pub(super) fn watched(
     object: &Object<'_>,
 ) -> Result<NamespacedName, SkipReason> {
     let (name, namespace) = match object.present("metadata") {
-        None => (Cow::default(), Cow::default()),
+        None => <(Text<'_>, Text<'_>)>::default(),
         Some(metadata) => {
             let metadata = Object::open(metadata).ok_or(SkipReason::InvalidObject {
                 side,
@@ -56,7 +55,7 @@ pub(super) fn gvk(
         Some((group, version)) => Gvk {
             group: group.to_owned(),
             version: version.to_owned(),
-            kind: kind.into_owned(),
+            kind: (*kind).to_owned(),
         },
         None => request.gvk(),
     };
@@ -74,10 +73,8 @@ pub(super) fn bounded(event: &WatchEvent) -> Result<(), SkipReason> {
         version,
         kind,
     } = &event.watched_gvk;
-    let bytes: usize = [namespace, name, group, version, kind]
-        .iter()
-        .map(|text| text.len())
-        .sum();
+    let texts = [namespace, name, group, version, kind];
+    let bytes = texts.map(String::len).iter().sum();
     if bytes > LONGEST {
         return Err(SkipReason::NameTooLong { bytes });
     }
@@ -95,10 +92,9 @@ fn read<'a>(
     key: &str,
     side: Side,
     part: &'static str,
-) -> Result<Cow<'a, str>, SkipReason> {
-    object
-        .text(key)
-        .map_err(|_| SkipReason::InvalidObject { side, part })
+) -> Result<Text<'a>, SkipReason> {
+    let text = object.text(key);
+    text.ok_or(SkipReason::InvalidObject { side, part })
 }
 
 fn first(own: &str, asked: &str) -> String {

@@ -3,16 +3,12 @@
 //! A duplicate key counts once, with its last value, as in Go. Content below the first level costs its length and no
 //! allocation, independent of its depth.
 
-use std::borrow::Cow;
 use std::fmt;
 
+use partial_json::Text;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
-
-/// A JSON string, borrowed unless it contains escapes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
 /// The members of an object, sorted by key.
 #[derive(Debug)]
@@ -24,10 +20,6 @@ pub(super) struct Member<'a> {
     pub(super) key: Text<'a>,
     pub(super) value: &'a str,
 }
-
-/// Error: a member exists, but has another type than expected.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OtherType;
 
 impl<'a> Object<'a> {
     /// Parses `json`; `None` if it is not an object, or a key is not Unicode (half of a surrogate pair).
@@ -43,7 +35,7 @@ impl<'a> Object<'a> {
     /// Returns the raw value of `key`, if the key exists.
     pub(super) fn get(&self, key: &str) -> Option<&'a str> {
         self.0
-            .binary_search_by(|member| (*member.key.0).cmp(key))
+            .binary_search_by(|member| (*member.key).cmp(key))
             .ok()
             .and_then(|index| self.0.get(index))
             .map(|member| member.value)
@@ -54,19 +46,15 @@ impl<'a> Object<'a> {
         self.get(key).filter(|value| *value != "null")
     }
 
-    /// Returns the text of `key`; empty if absent or null.
-    pub(super) fn text(&self, key: &str) -> Result<Cow<'a, str>, OtherType> {
-        match self.present(key) {
-            None => Ok(Cow::Borrowed("")),
-            Some(value) => text(value).ok_or(OtherType),
-        }
+    /// Returns the text of `key`, empty if absent or null; `None` if it is of another type.
+    pub(super) fn text(&self, key: &str) -> Option<Text<'a>> {
+        self.present(key).map_or(Some(Text::default()), text)
     }
 }
 
 /// Returns the text of a JSON string; `None` if it is not a string, or not Unicode.
-pub(super) fn text(json: &str) -> Option<Cow<'_, str>> {
-    let text: Text<'_> = serde_json::from_str(json).ok()?;
-    Some(text.0)
+pub(super) fn text(json: &str) -> Option<Text<'_>> {
+    serde_json::from_str(json).ok()
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {

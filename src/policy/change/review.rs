@@ -3,13 +3,12 @@
 //! A null counts as absent, as in Go's decoder. Unknown fields are ignored. A duplicate field is an error: a parser
 //! that uses the first value and a parser that uses the last value would have different results.
 
-use std::borrow::Cow;
-
+use partial_json::Text;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use watcher_types::Gvk;
 
-use super::object::{Object, Text};
+use super::object::Object;
 use super::skip_reason::{Side, SkipReason};
 pub use crate::review::ReviewError;
 use crate::review::{API_VERSION, KIND};
@@ -17,7 +16,7 @@ use crate::review::{API_VERSION, KIND};
 /// A review for which a response is possible.
 #[derive(Debug)]
 pub(super) struct Review<'a> {
-    pub(super) uid: Cow<'a, str>,
+    pub(super) uid: Text<'a>,
     pub(super) api_version: Option<&'static str>,
     pub(super) kind: Option<&'static str>,
     pub(super) request: Request<'a>,
@@ -94,8 +93,8 @@ impl<'a> Review<'a> {
         let text = std::str::from_utf8(body).map_err(ReviewError::Encoding)?;
         let envelope: Envelope<'a> =
             serde_json::from_str(text).map_err(|error| ReviewError::Shape(error.into()))?;
-        let api_version = text_of(envelope.api_version.as_ref());
-        let kind = text_of(envelope.kind.as_ref());
+        let api_version = envelope.api_version.as_deref().unwrap_or_default();
+        let kind = envelope.kind.as_deref().unwrap_or_default();
         if !matches!(kind, "" | KIND) || !matches!(api_version, "" | API_VERSION) {
             return Err(ReviewError::of_kind(kind, api_version));
         }
@@ -104,7 +103,7 @@ impl<'a> Review<'a> {
             (!kind.is_empty()).then_some(KIND),
         );
         let mut request = envelope.request.ok_or(ReviewError::NoRequest)?;
-        let uid = request.uid.take().unwrap_or_default().0;
+        let uid = request.uid.take().unwrap_or_default();
         ReviewError::check_uid(&uid)?;
         Ok(Self {
             uid,
@@ -118,7 +117,7 @@ impl<'a> Review<'a> {
 impl<'a> Request<'a> {
     /// Returns the operation, if it changes an object.
     pub(super) fn operation(&self) -> Result<Operation, SkipReason> {
-        match text_of(self.operation.as_ref()) {
+        match self.operation.as_deref().unwrap_or_default() {
             "CREATE" => Ok(Operation::Create),
             "UPDATE" => Ok(Operation::Update),
             "DELETE" => Ok(Operation::Delete),
@@ -143,11 +142,11 @@ impl<'a> Request<'a> {
 
     /// Returns the subresource; empty for the object itself.
     pub(super) fn subresource(&self) -> &str {
-        text_of(self.sub_resource.as_ref())
+        self.sub_resource.as_deref().unwrap_or_default()
     }
 
     pub(super) fn name(&self) -> &str {
-        text_of(self.name.as_ref())
+        self.name.as_deref().unwrap_or_default()
     }
 
     /// Returns the namespace of the object. For a Namespace the field contains its own name, although a Namespace is
@@ -155,7 +154,7 @@ impl<'a> Request<'a> {
     pub(super) fn namespace(&self) -> &str {
         match self.resource() {
             ("", _, "namespaces") => "",
-            _ => text_of(self.namespace.as_ref()),
+            _ => self.namespace.as_deref().unwrap_or_default(),
         }
     }
 
@@ -163,9 +162,9 @@ impl<'a> Request<'a> {
     pub(super) fn resource(&self) -> (&str, &str, &str) {
         self.resource.as_ref().map_or(("", "", ""), |it| {
             (
-                text_of(it.group.as_ref()),
-                text_of(it.version.as_ref()),
-                text_of(it.resource.as_ref()),
+                it.group.as_deref().unwrap_or_default(),
+                it.version.as_deref().unwrap_or_default(),
+                it.resource.as_deref().unwrap_or_default(),
             )
         })
     }
@@ -173,13 +172,9 @@ impl<'a> Request<'a> {
     /// Returns the type in the request; empty if the request has none.
     pub(super) fn gvk(&self) -> Gvk {
         self.kind.as_ref().map_or_else(Gvk::default, |it| Gvk {
-            group: text_of(it.group.as_ref()).to_owned(),
-            version: text_of(it.version.as_ref()).to_owned(),
-            kind: text_of(it.kind.as_ref()).to_owned(),
+            group: it.group.as_deref().unwrap_or_default().to_owned(),
+            version: it.version.as_deref().unwrap_or_default().to_owned(),
+            kind: it.kind.as_deref().unwrap_or_default().to_owned(),
         })
     }
-}
-
-fn text_of<'t>(text: Option<&'t Text<'_>>) -> &'t str {
-    text.map_or("", |text| &text.0)
 }
