@@ -7,6 +7,9 @@ use zeroize::Zeroizing;
 
 use super::x509::{CertificateInfo, X509Error};
 
+#[cfg(test)]
+mod tests;
+
 /// A certificate chain and its private key, in PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyPair {

@@ -1,5 +1,6 @@
 //! Relevant fields of an X.509 certificate.
 
+use pem::{EncodeConfig, LineEnding, Pem};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use x509_parser::extensions::ParsedExtension;
@@ -104,15 +105,8 @@ impl CertificateInfo {
     /// Returns the certificate in PEM.
     #[must_use]
     pub fn pem(&self) -> String {
-        use base64::Engine as _;
-        let text = base64::engine::general_purpose::STANDARD.encode(&self.der);
-        let mut pem = String::with_capacity(text.len() + text.len() / 64 + 64);
-        pem.push_str("-----BEGIN CERTIFICATE-----\n");
-        for line in text.as_bytes().chunks(64) {
-            pem.push_str(&String::from_utf8_lossy(line));
-            pem.push('\n');
-        }
-        pem.push_str("-----END CERTIFICATE-----\n");
-        pem
+        let certificate = Pem::new("CERTIFICATE", self.der.to_vec());
+        let unix = EncodeConfig::new().set_line_ending(LineEnding::LF);
+        pem::encode_config(&certificate, unix)
     }
 }
