@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use api::bootstrapper::{Condition, ConditionStatus, GROUP, VERSION};
+use api::bootstrapper::{Condition, GROUP, VERSION};
 use api::kcp::CONTROLLER_FIELD_MANAGER;
 use api::rollout::{
     COMPLETED, KIND, ROLLBACK_ANNOTATION, RolloutStatus, RuntimeBootstrapperRollout,
@@ -159,22 +159,15 @@ pub(crate) fn conditions(
     now: &str,
 ) -> Vec<Condition> {
     let condition = |kind: &str, (status, reason, message): (bool, &str, String)| {
-        let status = if status {
-            ConditionStatus::True
-        } else {
-            ConditionStatus::False
-        };
-        let before = previous
-            .iter()
-            .find(|it| it.kind == kind && it.status == status);
-        Condition {
+        let condition = Condition {
             kind: kind.to_owned(),
-            status,
+            status: status.into(),
             observed_generation: generation,
-            last_transition_time: before.map_or(now, |it| &it.last_transition_time).to_owned(),
+            last_transition_time: now.to_owned(),
             reason: reason.to_owned(),
             message,
-        }
+        };
+        condition.after(previous)
     };
     vec![condition(COMPLETED, completed), condition(STOPPED, stopped)]
 }

@@ -129,3 +129,31 @@ pub enum ConditionStatus {
     /// The controller could not determine the status.
     Unknown,
 }
+
+impl Condition {
+    /// Returns this condition with the transition time of the previous condition of its type, if the status is equal.
+    #[must_use]
+    pub fn after<'c>(mut self, previous: impl IntoIterator<Item = &'c Self>) -> Self {
+        let mut previous = previous.into_iter();
+        if let Some(same) = previous.find(|it| it.kind == self.kind && it.status == self.status) {
+            self.last_transition_time
+                .clone_from(&same.last_transition_time);
+        }
+        self
+    }
+
+    /// Adds this condition to those of an object, or replaces the one of its type; see [`after`](Self::after).
+    pub fn set_in(self, conditions: &mut Vec<Self>) {
+        let condition = self.after(&*conditions);
+        match conditions.iter_mut().find(|it| it.kind == condition.kind) {
+            Some(previous) => *previous = condition,
+            None => conditions.push(condition),
+        }
+    }
+}
+
+impl From<bool> for ConditionStatus {
+    fn from(is_true: bool) -> Self {
+        if is_true { Self::True } else { Self::False }
+    }
+}

@@ -1,8 +1,6 @@
 //! The condition `WatcherInstalled` of the `RuntimeBootstrapper` of a runtime, if one exists.
 
-use api::bootstrapper::{
-    Condition, ConditionStatus, GROUP, KIND, RuntimeBootstrapper, VERSION, WATCHER_INSTALLED,
-};
+use api::bootstrapper::{Condition, GROUP, KIND, RuntimeBootstrapper, VERSION, WATCHER_INSTALLED};
 use api::kcp::WATCHER_FIELD_MANAGER;
 use component_base::telemetry::error_chain;
 use futures::{Stream, StreamExt as _};
@@ -110,19 +108,13 @@ fn condition(
     if outcome.is_removed() {
         return None;
     }
-    let status = if outcome.is_installed() {
-        ConditionStatus::True
-    } else {
-        ConditionStatus::False
-    };
-    let since = before.filter(|it| it.status == status);
-    let now = || Timestamp::now().strftime("%FT%TZ").to_string();
-    Some(Condition {
+    let condition = Condition {
         kind: WATCHER_INSTALLED.to_owned(),
-        status,
+        status: outcome.is_installed().into(),
         observed_generation: resource.metadata.generation,
-        last_transition_time: since.map_or_else(now, |it| it.last_transition_time.clone()),
+        last_transition_time: Timestamp::now().strftime("%FT%TZ").to_string(),
         reason: outcome.reason.to_owned(),
         message: outcome.message.chars().take(MAX_MESSAGE).collect(),
-    })
+    };
+    Some(condition.after(before))
 }

@@ -138,7 +138,7 @@ fn set_condition(
     verdict: ConditionVerdict,
     (generation, now): (Option<i64>, &str),
 ) {
-    let mut condition = Condition {
+    let condition = Condition {
         kind: kind.to_owned(),
         status: verdict.status,
         observed_generation: generation,
@@ -146,17 +146,7 @@ fn set_condition(
         reason: verdict.reason,
         message: truncate(verdict.message),
     };
-    match conditions.iter_mut().find(|it| it.kind == kind) {
-        Some(previous) => {
-            if previous.status == condition.status {
-                condition
-                    .last_transition_time
-                    .clone_from(&previous.last_transition_time);
-            }
-            *previous = condition;
-        }
-        None => conditions.push(condition),
-    }
+    condition.set_in(conditions);
 }
 
 fn reachable(outcome: Outcome<'_>) -> ConditionVerdict {

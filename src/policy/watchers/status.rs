@@ -135,21 +135,15 @@ fn with_condition(
 ) -> Vec<Condition> {
     let before = watcher.status.as_ref();
     let mut conditions = before.map(|it| it.conditions.clone()).unwrap_or_default();
-    let position = conditions.iter().position(|it| it.kind == kind);
-    let since = position.map(|it| &conditions[it]);
-    let since = since.filter(|it| it.status == status);
     let condition = Condition {
         kind: kind.to_owned(),
         status,
         observed_generation: watcher.metadata.generation,
-        last_transition_time: since.map_or(now, |it| &it.last_transition_time).to_owned(),
+        last_transition_time: now.to_owned(),
         reason: reason.to_owned(),
         message: message.chars().take(MAX_MESSAGE).collect(),
     };
-    match position {
-        Some(position) => conditions[position] = condition,
-        None => conditions.push(condition),
-    }
+    condition.set_in(&mut conditions);
     conditions
 }
 
