@@ -23,7 +23,7 @@ pub(crate) fn check(data: &[u8]) {
         let images = IMAGES.iter().filter_map(|it| Reference::parse(it).ok());
         images.map(|it| keyring.covers(&it)).collect::<Vec<_>>()
     };
-    if keyring.is_empty() {
+    if keyring == Keyring::default() {
         assert_eq!(covered(&keyring), [false; IMAGES.len()]);
     }
     let tree = serde_json::from_slice::<serde_json::Value>(data).unwrap_or_default();

@@ -20,7 +20,7 @@ pub(crate) fn check(data: &[u8]) {
     let rest = [tag, digest].map(Option::unwrap_or_default);
     assert_eq!(rest.concat(), suffix);
 
-    let meant = format!("{}{suffix}", reference.name());
+    let meant = format!("{}/{}{suffix}", reference.domain(), reference.full_path());
     // With the implicit parts of the grammar, a repository may be longer than the maximum.
     let Ok(again) = Reference::parse(&meant) else {
         assert!(reference.full_path().len() > path.len(), "{meant}");

@@ -69,12 +69,6 @@ impl Keyring {
         let patterns: Vec<String> = patterns.collect();
         (!patterns.is_empty()).then(|| format!("^(?:{})", patterns.join("|")))
     }
-
-    /// Returns whether the keyring covers no image.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.patterns.is_empty()
-    }
 }
 
 /// Reason why a document is not a docker config. It contains no text of the document, only a position.

@@ -8,12 +8,11 @@
 //!
 //! Source: distribution/reference 0.6 (`ParseNormalizedNamed`) and go-digest 1.0 (`Validate`).
 
-use std::{borrow::Cow, fmt};
+use std::borrow::Cow;
 
 /// An image reference as the kubelet parses it, borrowed from its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reference<'a> {
-    text: &'a str,
     written_domain: Option<&'a str>,
     path: &'a str,
     suffix: &'a str,
@@ -35,7 +34,6 @@ impl<'a> Reference<'a> {
         let name_ends = remote.bytes().position(|byte| matches!(byte, b':' | b'@'));
         let (path, suffix) = remote.split_at(name_ends.unwrap_or(remote.len()));
         let reference = Self {
-            text,
             written_domain,
             path,
             suffix,
@@ -43,12 +41,6 @@ impl<'a> Reference<'a> {
         reference.check_name()?;
         check_suffix(suffix)?;
         Ok(reference)
-    }
-
-    /// Returns the original text.
-    #[must_use]
-    pub fn text(&self) -> &'a str {
-        self.text
     }
 
     /// Returns the written registry, with its port; `None` if the grammar implies Docker Hub.
@@ -97,13 +89,6 @@ impl<'a> Reference<'a> {
     #[must_use]
     pub fn suffix(&self) -> &'a str {
         self.suffix
-    }
-
-    /// Returns the normalized name, `domain/full_path`, without tag and digest.
-    #[must_use]
-    pub fn name(&self) -> impl fmt::Display + use<'a> {
-        let (domain, namespace, path) = (self.domain(), self.implied_namespace(), self.path);
-        fmt::from_fn(move |f| write!(f, "{domain}/{namespace}{path}"))
     }
 
     fn implied_namespace(&self) -> &'static str {
