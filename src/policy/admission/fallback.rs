@@ -17,7 +17,7 @@ use api::{ALL_KEY, Feature, FeatureSet};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use self::cel::{list, quote};
+use self::cel::{joined, list, or_empty, quote};
 use self::images::MAX_REGISTRIES;
 use super::{Configuration, PullSecret, TrustBundlePresence};
 
@@ -154,29 +154,27 @@ fn evaluated(product_namespace: &str, revision: &str) -> String {
 
 /// Returns the variables of the policy. Each variable is evaluated when it is first used.
 fn variables(configuration: &Configuration) -> Vec<Value> {
-    let containers = "(has(object.spec.initContainers) ? object.spec.initContainers : []) + \
-        (has(object.spec.containers) ? object.spec.containers : [])";
+    let (init, main) = ("object.spec.initContainers", "object.spec.containers");
+    let containers = format!("({}) + ({})", or_empty(init, "[]"), or_empty(main, "[]"));
     let written = "variables.containers.filter(c, has(c.image)).map(c, string(c.image)) + \
         (has(object.spec.volumes) ? object.spec.volumes.filter(v, has(v.image) && has(v.image.reference))\
         .map(v, string(v.image.reference)) : [])";
     let all = [
         (
             "podAnnotations",
-            "has(object.metadata.annotations) ? object.metadata.annotations : {}".to_owned(),
+            or_empty("object.metadata.annotations", "{}"),
         ),
         (
             "namespaceAnnotations",
-            "has(namespaceObject.metadata.annotations) ? namespaceObject.metadata.annotations : {}"
-                .to_owned(),
+            or_empty("namespaceObject.metadata.annotations", "{}"),
         ),
         (
             "namespaceLabels",
-            "has(namespaceObject.metadata.labels) ? namespaceObject.metadata.labels : {}"
-                .to_owned(),
+            or_empty("namespaceObject.metadata.labels", "{}"),
         ),
         ("configured", configured(configuration)),
         ("features", features(configuration)),
-        ("containers", containers.to_owned()),
+        ("containers", containers),
         ("images", written.to_owned()),
         ("references", images::references("variables.images")),
         ("overrides", images::overrides(configuration)),
@@ -207,12 +205,7 @@ fn configured(configuration: &Configuration) -> String {
         let namespaces = list(namespaces.into_iter());
         format!("(request.namespace in {namespaces} ? {keys} : [])")
     });
-    let sets: Vec<String> = sets.collect();
-    if sets.is_empty() {
-        "[]".to_owned()
-    } else {
-        sets.join(" + ")
-    }
+    joined(sets, " + ", "[]")
 }
 
 /// Returns an expression for the features that are enabled for the Pod.

@@ -17,12 +17,19 @@ pub(super) fn guarded(
     is_available.then(|| format!("!({key} in variables.features) ? [] : {list}"))
 }
 
-/// Returns a map with these entries. `none` is the entry of an empty map, which determines its type.
-pub(super) fn map(entries: impl Iterator<Item = String>, none: &str) -> String {
-    let entries: Vec<String> = entries.collect();
-    let none = entries.is_empty().then(|| none.to_owned());
-    let entries: Vec<String> = entries.into_iter().chain(none).collect();
-    format!("{{{}}}", entries.join(", "))
+/// Returns parts with an operator between them; `none` without parts.
+pub(super) fn joined(parts: impl Iterator<Item = String>, operator: &str, none: &str) -> String {
+    let parts: Vec<String> = parts.collect();
+    if parts.is_empty() {
+        none.to_owned()
+    } else {
+        parts.join(operator)
+    }
+}
+
+/// Returns a field of the Pod or its Namespace, or an empty value of the same type.
+pub(super) fn or_empty(field: &str, empty: &str) -> String {
+    format!("has({field}) ? {field} : {empty}")
 }
 
 /// Returns an entry of a list of the Pod as a literal.
@@ -34,11 +41,11 @@ pub(super) fn literal(entry: &Entry) -> String {
                 let fields = fields.iter();
                 let fields =
                     fields.map(|(key, value)| format!("{}: dyn({})", quote(key), of(value)));
-                format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
+                format!("{{{}}}", joined(fields, ", ", ""))
             }
             Value::Array(items) => {
                 let items = items.iter().map(|it| format!("dyn({})", of(it)));
-                format!("[{}]", items.collect::<Vec<_>>().join(", "))
+                format!("[{}]", joined(items, ", ", ""))
             }
             other => other.to_string(),
         }
@@ -47,7 +54,7 @@ pub(super) fn literal(entry: &Entry) -> String {
 }
 
 pub(super) fn list<'a>(texts: impl Iterator<Item = &'a str>) -> String {
-    format!("[{}]", texts.map(quote).collect::<Vec<_>>().join(", "))
+    format!("[{}]", joined(texts.map(quote), ", ", ""))
 }
 
 /// Returns a text as a CEL literal: the escapes of JSON are valid escapes of CEL.

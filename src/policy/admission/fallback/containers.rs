@@ -3,7 +3,7 @@
 use api::Feature;
 
 use super::super::{Configuration, TrustBundlePresence};
-use super::cel::{guarded, literal, quote};
+use super::cel::{guarded, joined, literal, quote};
 
 pub(super) fn mounts(
     configuration: &Configuration,
@@ -64,7 +64,7 @@ pub(super) fn wanted(configuration: &Configuration) -> Option<String> {
         let value = quote(&it.value);
         format!(r#"{{"feature": {feature}, "name": {name}, "value": {value}}}"#)
     });
-    let all = all.collect::<Vec<_>>().join(", ");
+    let all = joined(all, ", ", "");
     (!all.is_empty()).then(|| format!("[{all}].filter(w, w.feature in variables.features)"))
 }
 

@@ -8,7 +8,7 @@ use crate::image::{OFFICIAL, reference_pattern};
 use super::super::overrides::SURELY_SHORT;
 use super::super::{Configuration, PullSecret};
 use super::PolicyTooLarge;
-use super::cel::{guarded, list, map, quote};
+use super::cel::{guarded, joined, list, quote};
 
 /// Maximum size of the regular expression of the registries of a pull Secret, in bytes. The cost of matching an image
 /// is proportional to this size.
@@ -41,7 +41,8 @@ pub(super) fn overrides(configuration: &Configuration) -> String {
         let to = to.map_or("", |it| &it.text);
         format!("{}: {}", quote(host), quote(to))
     });
-    map(entries, r#""": """#)
+    // The entry of an empty map determines its type.
+    format!("{{{}}}", joined(entries, ", ", r#""": """#))
 }
 
 /// Returns an expression for the images to replace, with their new texts.
@@ -160,11 +161,5 @@ fn selects(selector: &LabelSelector) -> String {
             LabelOperator::DoesNotExist => format!("!({key} in {labels})"),
         }
     });
-    let requirements = equal.chain(expressions);
-    let requirements: Vec<String> = requirements.collect();
-    if requirements.is_empty() {
-        "true".to_owned()
-    } else {
-        requirements.join(" && ")
-    }
+    joined(equal.chain(expressions), " && ", "true")
 }
