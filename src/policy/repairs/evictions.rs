@@ -23,11 +23,8 @@ const UNPROVEN: u32 = 5;
 /// Pauses after a new Pod that was missed.
 const OPEN: Pause = Pause::of(Duration::from_mins(5), Duration::from_hours(1));
 
-/// Pauses of an owner whose new Pod deviates, too.
+/// Pauses of an owner whose new Pod deviates, too, or that has created no new Pod since the eviction.
 const NO_EFFECT: Pause = Pause::of(Duration::from_hours(1), Duration::from_hours(24));
-
-/// Pauses of an owner that has created no new Pod since the eviction.
-const NO_SUCCESSOR: Pause = Pause::of(Duration::from_hours(1), Duration::from_hours(24));
 
 /// Pauses of a namespace in which evictions are forbidden.
 const FORBIDDEN: Pause = Pause::of(Duration::from_mins(10), Duration::from_hours(1));
@@ -101,7 +98,7 @@ pub enum EvictionOutcome {
 }
 
 /// All covered Pods, and the results of evictions.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Evictions {
     pods: BTreeMap<PodKey, Entry>,
     namespaces: HashMap<Box<str>, Held>,
@@ -156,17 +153,11 @@ struct OwnerState {
     unready: bool,
 }
 
-impl Default for Evictions {
+impl Default for Circuit {
     fn default() -> Self {
-        Self {
-            pods: BTreeMap::new(),
-            namespaces: HashMap::new(),
-            owners: HashMap::new(),
-            awaited: HashMap::new(),
-            circuit: Circuit::HalfOpen {
-                tested: None,
-                failures: 0,
-            },
+        Self::HalfOpen {
+            tested: None,
+            failures: 0,
         }
     }
 }
@@ -361,7 +352,7 @@ impl Evictions {
                 entry.is_evicted = true;
                 if let Some(owner) = &entry.pod.owner {
                     let awaited = self.awaited.entry(owner.clone()).or_default();
-                    awaited.again(NO_SUCCESSOR, now);
+                    awaited.again(NO_EFFECT, now);
                 }
             }
             EvictionOutcome::BudgetExhausted { retry_after } => {
