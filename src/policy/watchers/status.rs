@@ -21,37 +21,29 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    fn condition(&self) -> (ConditionStatus, &'static str, String) {
+    /// Returns the state of the Watcher, and the status, reason and message of the condition.
+    fn report(&self) -> (WatcherState, ConditionStatus, &'static str, String) {
+        use ConditionStatus::{False, True};
         match self {
             // Reason and message as in the public lifecycle-manager.
-            Self::Configured => (
-                ConditionStatus::True,
-                "Ready",
-                "VirtualService is configured".to_owned(),
-            ),
+            Self::Configured => {
+                let message = "VirtualService is configured".to_owned();
+                (WatcherState::Ready, True, "Ready", message)
+            }
             Self::Conflict(other) => {
                 let message = format!(
                     "Watcher {other} has the same manager and another Service: its route is older and gets the events"
                 );
-                (ConditionStatus::True, "ManagerConflict", message)
+                (WatcherState::Warning, True, "ManagerConflict", message)
             }
             Self::Failed(error) => {
                 let message = format!("VirtualService is not configured: {error}");
-                (ConditionStatus::False, error.reason(), message)
+                (WatcherState::Error, False, error.reason(), message)
             }
             Self::Deleting => {
                 let message = "Watcher is being deleted".to_owned();
-                (ConditionStatus::False, "Deleting", message)
+                (WatcherState::Deleting, False, "Deleting", message)
             }
-        }
-    }
-
-    fn state(&self) -> WatcherState {
-        match self {
-            Self::Configured => WatcherState::Ready,
-            Self::Conflict(_) => WatcherState::Warning,
-            Self::Failed(_) => WatcherState::Error,
-            Self::Deleting => WatcherState::Deleting,
         }
     }
 }
@@ -60,9 +52,11 @@ impl Outcome {
 /// of other types are kept.
 #[must_use]
 pub fn status(watcher: &Watcher, outcome: &Outcome, now: &str) -> Option<WatcherStatus> {
+    let (state, status, reason, message) = outcome.report();
+    let condition = (status, reason, message);
     let after = WatcherStatus {
-        state: outcome.state(),
-        conditions: with_condition(watcher, VIRTUAL_SERVICE, outcome.condition(), now),
+        state,
+        conditions: with_condition(watcher, VIRTUAL_SERVICE, condition, now),
         observed_generation: watcher.metadata.generation,
     };
     (watcher.status.as_ref() != Some(&after)).then_some(after)
