@@ -23,9 +23,7 @@ impl Annotations {
     pub fn collect<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut annotations = Self::default();
         for (key, value) in entries {
-            if concerns_us(key) {
-                annotations.note(key, value);
-            }
+            annotations.note(key, value);
         }
         annotations
     }

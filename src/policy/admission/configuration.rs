@@ -185,10 +185,8 @@ impl Configuration {
     /// bundle cannot be mounted.
     #[must_use]
     pub fn trust_bundle(&self) -> Option<Result<&TrustBundle, UnusableTrustBundle>> {
-        self.trust_bundle.as_ref().map(|it| match it {
-            Ok(bundle) => Ok(bundle),
-            Err(unusable) => Err(*unusable),
-        })
+        let bundle = self.trust_bundle.as_ref()?;
+        Some(bundle.as_ref().map_err(|unusable| *unusable))
     }
 
     /// Returns the rule that determines the Pods to which the pull Secret is added.

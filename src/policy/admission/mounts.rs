@@ -57,11 +57,29 @@ pub(super) fn mount<'a>(context: &Context<'a>, spec: &'a Spec<'a>, draft: &mut D
 /// Returns whether a Pod has the volume of the configured trust bundle, also if the bundle was deleted or the feature disabled.
 #[must_use]
 pub fn has_trust_bundle(configuration: &Configuration, pod: &Pod<'_>) -> bool {
+    any_volume(configuration, pod, is_ours)
+}
+
+/// Returns whether a Pod has the volume with another bundle or path than the configured one, as a Pod from before a change of
+/// the document.
+#[must_use]
+pub fn has_other_trust_bundle(configuration: &Configuration, pod: &Pod<'_>) -> bool {
+    any_volume(configuration, pod, |it, bundle| {
+        only_source(it).is_some() && !is_ours(it, bundle)
+    })
+}
+
+/// Returns whether a volume with the name of the bundle's volume satisfies a condition.
+fn any_volume(
+    configuration: &Configuration,
+    pod: &Pod<'_>,
+    is: impl Fn(&Volume<'_>, &TrustBundle) -> bool,
+) -> bool {
     let Some(Ok(bundle)) = configuration.trust_bundle() else {
         return false;
     };
     let mut volumes = pod.spec.volumes.iter().flatten();
-    volumes.any(|it| *it.name == *bundle.volume && is_ours(it, bundle))
+    volumes.any(|it| *it.name == *bundle.volume && is(it, bundle))
 }
 
 fn mountable<'a>(context: &Context<'a>) -> Result<&'a TrustBundle, Reason<'a>> {
@@ -82,18 +100,6 @@ fn mountable<'a>(context: &Context<'a>) -> Result<&'a TrustBundle, Reason<'a>> {
             Err(Reason::TrustBundleNotProjected)
         }
     }
-}
-
-/// Returns whether a Pod has the volume with another bundle or path than the configured one, as a Pod from before a change of
-/// the document.
-#[must_use]
-pub fn has_other_trust_bundle(configuration: &Configuration, pod: &Pod<'_>) -> bool {
-    let Some(Ok(bundle)) = configuration.trust_bundle() else {
-        return false;
-    };
-    let volumes = pod.spec.volumes.iter().flatten();
-    let mut named = volumes.filter(|it| *it.name == *bundle.volume);
-    named.any(|it| only_source(it).is_some() && !is_ours(it, bundle))
 }
 
 fn is_ours(volume: &Volume<'_>, bundle: &TrustBundle) -> bool {

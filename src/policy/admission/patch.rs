@@ -207,36 +207,20 @@ impl PatchWriter {
 
     fn pointer(&mut self, path: Path<'_>) {
         match path {
-            Path::Image(place) => {
-                self.container(place);
-                self.text("/image");
-            }
+            Path::Image(place) => self.container(place, "/image"),
             Path::VolumeImage(index) => {
                 self.text("/spec/volumes/");
                 self.number(index);
                 self.text("/image/reference");
             }
-            Path::Env(place) => {
-                self.container(place);
-                self.text("/env");
-            }
-            Path::EnvEnd(place) => {
-                self.container(place);
-                self.text("/env/-");
-            }
+            Path::Env(place) => self.container(place, "/env"),
+            Path::EnvEnd(place) => self.container(place, "/env/-"),
             Path::EnvEntry(place, entry) => {
-                self.container(place);
-                self.text("/env/");
+                self.container(place, "/env/");
                 self.number(entry);
             }
-            Path::Mounts(place) => {
-                self.container(place);
-                self.text("/volumeMounts");
-            }
-            Path::MountsEnd(place) => {
-                self.container(place);
-                self.text("/volumeMounts/-");
-            }
+            Path::Mounts(place) => self.container(place, "/volumeMounts"),
+            Path::MountsEnd(place) => self.container(place, "/volumeMounts/-"),
             Path::Volumes => self.text("/spec/volumes"),
             Path::VolumesEnd => self.text("/spec/volumes/-"),
             Path::PullSecrets => self.text("/spec/imagePullSecrets"),
@@ -260,10 +244,12 @@ impl PatchWriter {
         }
     }
 
-    fn container(&mut self, place: Place) {
+    #[inline]
+    fn container(&mut self, place: Place, field: &str) {
         self.text("/spec/");
         self.text(place.list.field());
         self.text("/");
         self.number(place.index);
+        self.text(field);
     }
 }
