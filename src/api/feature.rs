@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use crate::suggest::closest;
+use crate::suggest::{DidYouMean, closest};
 
 /// Alias for all available features. Valid in `namespaceFeatures` and as an annotation, but not in `availableFeatures`.
 pub const ALL_KEY: &str = "rt-cfg.kyma-project.io/all";
@@ -26,19 +26,8 @@ pub enum Feature {
 
 /// A key that is not a feature.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown feature {:?}{}", .0, DidYouMean(.0))]
+#[error("unknown feature {:?}{}", .0, DidYouMean(Feature::like(.0).map(Feature::key)))]
 pub struct UnknownFeature(pub String);
-
-struct DidYouMean<'a>(&'a str);
-
-impl fmt::Display for DidYouMean<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match Feature::like(self.0) {
-            Some(feature) => write!(f, " (did you mean {}?)", feature.key()),
-            None => Ok(()),
-        }
-    }
-}
 
 impl Feature {
     /// All features, in order.
@@ -65,13 +54,7 @@ impl Feature {
     /// Returns the key without its domain, as used in reports, metrics and logs.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::RegistryRewrite => "alter-img-registry",
-            Self::PullSecret => "add-img-pull-secret",
-            Self::TrustBundle => "add-cluster-trust-bundle",
-            Self::FipsMode => "set-fips-mode",
-            Self::Landscape => "set-landscape",
-        }
+        self.key().rsplit('/').next().unwrap_or_default()
     }
 
     /// Returns the feature of an annotation or configuration key.

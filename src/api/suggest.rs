@@ -1,5 +1,20 @@
 //! Suggestions for names that do not exist.
 
+use std::fmt;
+
+/// Text in parentheses that suggests a name, behind an error about another name; empty without a suggestion.
+#[derive(Clone, Copy, Debug)]
+pub struct DidYouMean(pub Option<&'static str>);
+
+impl fmt::Display for DidYouMean {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(name) => write!(f, " (did you mean {name}?)"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Similarity from which on two names count as two spellings of one name.
 const SIMILAR: f64 = 0.7;
 

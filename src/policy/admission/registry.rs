@@ -5,7 +5,6 @@
 //! restart running containers or be rejected with 422.
 
 use std::collections::HashMap;
-use std::fmt;
 
 use api::Feature;
 
@@ -15,21 +14,14 @@ use super::pod::{Container, ContainerList, Spec};
 use super::{Configuration, Finding, Reason};
 
 /// The use of an image in a Pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub enum User<'a> {
     /// The container with this name runs the image.
+    #[strum(to_string = "container {0}")]
     Container(&'a str),
     /// The volume with this name contains the image.
+    #[strum(to_string = "volume {0}")]
     Volume(&'a str),
-}
-
-impl fmt::Display for User<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Container(name) => write!(f, "container {name}"),
-            Self::Volume(name) => write!(f, "volume {name}"),
-        }
-    }
 }
 
 /// Rewrites the images of a new Pod.

@@ -1,12 +1,10 @@
 //! Notices about a document that can be used: they are almost always mistakes without a visible effect.
 
-use std::fmt;
-
 use api::ALL_KEY;
 use api::config::{Document, KEYS};
 use api::json::FieldPath;
 use api::names::EXCLUDED_NAMESPACE;
-use api::suggest::closest;
+use api::suggest::{DidYouMean, closest};
 
 use super::UnusableTrustBundle;
 use crate::image::Reference;
@@ -32,7 +30,7 @@ pub enum Notice {
     #[error("namespaceFeatures.{0}: no effect: Pods of namespace {0} are never changed")]
     NamespaceExcluded(String),
     /// A key is unknown.
-    #[error("{key}: unknown key, ignored{}", Meant(*.meant))]
+    #[error("{key}: unknown key, ignored{}", DidYouMean(*.meant))]
     UnknownKey {
         /// Path to the unknown key.
         key: FieldPath,
@@ -52,17 +50,6 @@ pub(super) struct Unusable {
     /// The keys of overrides that do not yield an image reference.
     pub(super) overrides: Vec<String>,
     pub(super) trust_bundle: Option<UnusableTrustBundle>,
-}
-
-struct Meant(Option<&'static str>);
-
-impl fmt::Display for Meant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(key) => write!(f, " (did you mean {key}?)"),
-            None => Ok(()),
-        }
-    }
 }
 
 /// Returns all notices about a document, in the order of its keys.
