@@ -112,7 +112,7 @@ pub struct RuntimeBootstrapperRolloutSpec {
 #[serde(rename_all = "camelCase")]
 pub struct RolloutStatus {
     /// Generation of the spec that this status describes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Conditions: Completed, Stopped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -123,19 +123,19 @@ pub struct RolloutStatus {
     ))]
     pub conditions: Vec<Condition>,
     /// Hash of the revision that is rolled out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub revision: Option<String>,
     /// Version of the webhook in the revision.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub version: Option<String>,
     /// Hash of the last completed revision. New runtimes, and those whose step has not come, have this revision.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub completed_revision: Option<String>,
     /// Current step and number of steps, such as 2/4.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub step: Option<String>,
     /// Number of runtimes by their state.
@@ -188,7 +188,7 @@ pub struct CompletedRevision {
     #[schemars(length(max = 64))]
     pub revision: String,
     /// Version of the webhook in the revision.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub version: Option<String>,
     /// Time at which the revision was completed (RFC 3339).

@@ -96,14 +96,14 @@ pub struct WatcherSpec {
     pub service_info: ServiceInfo,
     /// Component that gets the events; a segment of their URL. When absent, the value of the label
     /// operator.kyma-project.io/managed-by.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(max = 63),
         regex(pattern = r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$")
     )]
     pub manager: Option<String>,
     /// Labels that a watched object has. When absent, objects with any labels are watched.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(max = 64),
         extend("additionalProperties" = {
@@ -225,7 +225,7 @@ pub struct WatcherStatus {
     ))]
     pub conditions: Vec<Condition>,
     /// Generation of the spec that this status describes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
 

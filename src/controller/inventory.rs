@@ -67,7 +67,6 @@ pub fn share(
 pub(crate) struct RuntimeView {
     #[serde(deserialize_with = "trimmed")]
     metadata: ObjectMeta,
-    #[serde(default)]
     status: Option<Status>,
 }
 
@@ -83,26 +82,18 @@ impl From<ObjectMeta> for RuntimeView {
 
 #[derive(Clone, Debug, Deserialize)]
 struct Status {
-    #[serde(default)]
     state: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata {
-    #[serde(default)]
     name: Option<String>,
-    #[serde(default)]
     namespace: Option<String>,
-    #[serde(default)]
     resource_version: Option<String>,
-    #[serde(default)]
     creation_timestamp: Option<Time>,
-    #[serde(default)]
     deletion_timestamp: Option<Time>,
-    #[serde(default)]
     labels: Option<BTreeMap<String, String>>,
-    #[serde(default)]
     annotations: Option<Annotations>,
 }
 

@@ -81,7 +81,7 @@ mod tests;
 #[serde(rename_all = "camelCase")]
 pub struct RuntimeBootstrapperSpec {
     /// Settings of the webhook on this runtime; they override those of the controller's flags.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook: Option<WebhookSettings>,
     /// When true, nothing is written to the runtime. Deletion is still carried out.
     #[serde(default)]

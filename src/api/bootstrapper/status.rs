@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct RuntimeBootstrapperStatus {
     /// Generation of the spec that this status describes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Conditions: Reachable, IdentityVerified, Installed, ConfigurationSynchronized, Ready, WatcherInstalled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -19,22 +19,18 @@ pub struct RuntimeBootstrapperStatus {
     )))]
     pub conditions: Vec<Condition>,
     /// Runtime ID, from the label `kyma-project.io/runtime-id` of the Runtime.
-    #[serde(rename = "runtimeID", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "runtimeID", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crds", schemars(length(max = 253)))]
     pub runtime_id: Option<String>,
     /// UID of the Namespace kube-system of the runtime. A different cluster is rejected.
-    #[serde(
-        rename = "clusterUID",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "clusterUID", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crds", schemars(length(max = 64)))]
     pub cluster_uid: Option<String>,
     /// Configuration that is on the runtime, as salted hashes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub configuration: Option<ConfigurationStatus>,
     /// State of the webhook on the runtime.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook: Option<WebhookStatus>,
 }
 
@@ -44,24 +40,24 @@ pub struct RuntimeBootstrapperStatus {
 #[serde(rename_all = "camelCase")]
 pub struct ConfigurationStatus {
     /// Hash of the synchronized pull Secret; absent when the object does not exist or is not managed by the controller.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crds", schemars(length(max = 64)))]
     pub pull_secret_hash: Option<String>,
     /// Hash of the synchronized ClusterTrustBundle; absent when the object does not exist or is not managed by the
     /// controller.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crds", schemars(length(max = 64)))]
     pub trust_bundle_hash: Option<String>,
     /// Hash of the synchronized ConfigMap; absent when the object does not exist or is not managed by the controller.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crds", schemars(length(max = 64)))]
     pub config_map_hash: Option<String>,
     /// Hash of the complete configuration; absent while incomplete.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crds", schemars(length(max = 64)))]
     pub revision: Option<String>,
     /// Time at which the revision last changed (RFC 3339).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crds", schemars(length(max = 35), extend("format" = "date-time")))]
     pub last_update_time: Option<String>,
 }
@@ -72,7 +68,7 @@ pub struct ConfigurationStatus {
 #[serde(rename_all = "camelCase")]
 pub struct WebhookStatus {
     /// Version of the webhook, from a label of its Deployment.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crds", schemars(length(max = 63)))]
     pub version: Option<String>,
     /// Number of ready replicas.
@@ -84,11 +80,11 @@ pub struct WebhookStatus {
     #[cfg_attr(feature = "crds", schemars(range(min = 0)))]
     pub replicas: i32,
     /// Hash of the applied manifests; absent while they are incomplete or the webhook is not available.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crds", schemars(length(max = 64)))]
     pub manifest_hash: Option<String>,
     /// Revision of the RuntimeBootstrapperRollout webhook that was last written to the runtime, completely or in part.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crds", schemars(length(max = 64)))]
     pub update_revision: Option<String>,
 }
@@ -105,7 +101,7 @@ pub struct Condition {
     /// Status of the condition: True, False or Unknown.
     pub status: ConditionStatus,
     /// Generation of the spec that the condition describes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Time at which the status last changed (RFC 3339).
     #[cfg_attr(feature = "crds", schemars(length(max = 35), extend("format" = "date-time")))]

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct WebhookSettings {
     /// Image of the webhook on this runtime; overrides the controller's `--webhook-image`. Must have a tag or digest.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9][a-zA-Z0-9._:/@-]*$')")
         .message("must consist of letters, digits and . _ : / @ -"))]
@@ -26,52 +26,52 @@ pub struct WebhookSettings {
         .message("must have a tag or a digest"))]
     pub image: Option<String>,
     /// Name of the Secret in the webhook's namespace with which the webhook's image is pulled.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')")
         .message("not a valid object name (RFC 1123 subdomain)"))]
     pub image_pull_secret: Option<String>,
     /// Landscape that the feature `set-landscape` writes to Pods; without it the feature is skipped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     #[x_kube(validation = Rule::new("self.matches('^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')")
         .message("must have the syntax of a label value"))]
     pub landscape: Option<String>,
     /// Name of the ConfigMap with the configuration document, which the controller writes and the webhook reads.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')")
         .message("not a valid object name (RFC 1123 subdomain)"))]
     pub config_map_name: Option<String>,
     /// Name of the pull Secret that the controller writes and the webhook copies to namespaces, unless the configuration document
     /// contains another name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')")
         .message("not a valid object name (RFC 1123 subdomain)"))]
     pub pull_secret_name: Option<String>,
     /// Number of replicas, at least 2, so that one serves while another is replaced.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 2, max = 10))]
     pub replicas: Option<i32>,
     /// Requests and limits of the container.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<WebhookResources>,
     /// Log filter, as in `info,kube=warn`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     #[x_kube(validation = Rule::new("self.matches('^[A-Za-z0-9_:=,]+$')")
         .message("must be a level and levels of modules, as in info,kube=warn"))]
     pub log_filter: Option<String>,
     /// Whether Pods are evicted that were created after the configuration that covers them and lack its changes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub evict_missed_pods: Option<bool>,
     /// The changes after which Pods from before the change are evicted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 3))]
     pub restart_pods_on_change: Option<Vec<RestartCause>>,
     /// Additional Namespaces in which the webhook may evict Pods. They must exist.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(max = 64),
         inner(
@@ -81,7 +81,7 @@ pub struct WebhookSettings {
     )]
     pub pod_restart_namespaces: Option<Vec<String>>,
     /// Whether the webhook keeps a MutatingAdmissionPolicy that adapts Pods while no replica of it answers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mutating_admission_policy: Option<bool>,
 }
 
@@ -132,13 +132,13 @@ pub struct WebhookResources {
 #[serde(rename_all = "camelCase")]
 pub struct ResourceAmounts {
     /// Cores, such as `1`, or thousandths of a core, such as `50m`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 8))]
     #[x_kube(validation = Rule::new("self.matches('^[1-9][0-9]*m?$')")
         .message("must be a number of cores or thousandths, such as 1 or 50m"))]
     pub cpu: Option<String>,
     /// Bytes with a binary suffix, such as `128Mi`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 8))]
     #[x_kube(validation = Rule::new("self.matches('^[1-9][0-9]*(Ki|Mi|Gi)$')")
         .message("must have a binary suffix, such as 128Mi"))]

@@ -23,9 +23,7 @@ use serde::{Deserialize, Deserializer};
 pub(super) struct SecretObject {
     #[serde(deserialize_with = "identity")]
     metadata: ObjectMeta,
-    #[serde(default)]
     r#type: Option<String>,
-    #[serde(default)]
     data: Option<SecretData>,
 }
 
@@ -68,9 +66,7 @@ pub(super) type BundleObject = Object<BundleSpec, NotUsed>;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct BundleSpec {
-    #[serde(default)]
     signer_name: Option<String>,
-    #[serde(default)]
     trust_bundle: Option<String>,
 }
 

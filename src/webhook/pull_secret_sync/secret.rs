@@ -58,9 +58,7 @@ struct Fields {
     metadata: Metadata<Labels>,
     #[serde(default, rename = "type")]
     type_: Option<String>,
-    #[serde(default)]
     data: Option<BTreeMap<String, Digest>>,
-    #[serde(default)]
     immutable: Option<bool>,
 }
 
