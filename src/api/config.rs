@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use crate::json::FieldPath;
 use raw::Raw;
+use selector::null_is_default;
 
 mod raw;
 mod selector;
@@ -62,26 +63,36 @@ pub struct Document {
 }
 
 /// ClusterTrustBundle and its location in a container.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
 pub struct ClusterTrustBundle {
     /// Name of the ClusterTrustBundle object.
+    #[serde(deserialize_with = "null_is_default")]
     pub name: String,
-    /// File name inside the projected volume.
+    /// File name of the certificates inside the volume: a relative path.
+    #[serde(deserialize_with = "null_is_default")]
     pub cert_write_path: String,
-    /// Mount path in the container.
+    /// Path in the container at which the volume is mounted.
+    #[serde(deserialize_with = "null_is_default")]
     pub volume_mount_path: String,
-    /// Name of the Pod's volume.
+    /// Name of the volume that is added to the Pod.
+    #[serde(deserialize_with = "null_is_default")]
     pub volume_name: String,
 }
 
 /// Name of the pull Secret, and the Pods and namespaces that get it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
 pub struct ImagePullSecret {
-    /// Name of the pull Secret; `None` means the value of the flag `--image-pull-secret-name`.
+    /// Name of the pull Secret, in the namespace of the webhook and in every namespace with a copy. Without it, the value of
+    /// the flag `--image-pull-secret-name`.
     pub name: Option<String>,
     /// When a Pod that opted in gets the entry in `imagePullSecrets`.
+    #[serde(deserialize_with = "null_is_default")]
     pub inject: Inject,
-    /// Label selector of the namespaces that may receive credentials; `None` means all namespaces.
+    /// Label selector of the namespaces that may receive credentials. Without it, all namespaces.
     pub namespace_selector: Option<LabelSelector>,
 }
 
@@ -186,23 +197,43 @@ impl Document {
         let namespaces = raw.namespace_features.map(raw::Entries::unique);
         let (namespaces, twice) = namespaces.unwrap_or_default();
         duplicate_keys.extend(below("namespaceFeatures", twice));
+        if let Some(bundle) = &raw.cluster_trust_bundle {
+            bundle.check()?;
+        }
+        let image_pull_secret = raw.image_pull_secret.unwrap_or_default();
+        if let Some(selector) = &image_pull_secret.namespace_selector {
+            let checked = selector.check();
+            checked.map_err(|(index, cause)| DocumentError::Selector { index, cause })?;
+        }
         Ok(Self {
             overrides,
-            cluster_trust_bundle: raw
-                .cluster_trust_bundle
-                .map(ClusterTrustBundle::try_from)
-                .transpose()?,
+            cluster_trust_bundle: raw.cluster_trust_bundle,
             namespace_features: namespaces
                 .into_iter()
                 .map(|(namespace, features)| (namespace, features.unwrap_or_default()))
                 .collect(),
             available_features: raw.available_features.unwrap_or_default(),
             fips_variables: raw.fips_variables,
-            image_pull_secret: raw.image_pull_secret.unwrap_or_default().try_into()?,
+            image_pull_secret,
             opt_out: raw.opt_out,
             unknown_keys,
             duplicate_keys,
         })
+    }
+}
+
+impl ClusterTrustBundle {
+    fn check(&self) -> Result<(), DocumentError> {
+        let keys = [
+            ("name", &self.name),
+            ("certWritePath", &self.cert_write_path),
+            ("volumeMountPath", &self.volume_mount_path),
+            ("volumeName", &self.volume_name),
+        ];
+        match keys.into_iter().find(|(_, value)| value.is_empty()) {
+            Some((key, _)) => Err(DocumentError::TrustBundle(key)),
+            None => Ok(()),
+        }
     }
 }
 

@@ -7,8 +7,7 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
-use super::selector::null_is_default;
-use super::{ClusterTrustBundle, DocumentError, ImagePullSecret, Inject, LabelSelector};
+use super::{ClusterTrustBundle, DocumentError, ImagePullSecret};
 use crate::json::{FieldPath, describe};
 
 /// The parsed JSON of a [`Document`](super::Document).
@@ -27,7 +26,7 @@ pub(super) struct Raw {
     #[cfg_attr(feature = "crds", schemars(with = "Option<BTreeMap<String, String>>"))]
     pub(super) overrides: Option<Entries<String>>,
     /// ClusterTrustBundle that the feature `add-cluster-trust-bundle` mounts. The four keys are required together.
-    pub(super) cluster_trust_bundle: Option<RawTrustBundle>,
+    pub(super) cluster_trust_bundle: Option<ClusterTrustBundle>,
     /// Namespace and the features that all its Pods get without an annotation. `all` means all available features.
     #[cfg_attr(
         feature = "crds",
@@ -39,39 +38,9 @@ pub(super) struct Raw {
     /// Environment variables that the feature `set-fips-mode` sets to `true`.
     pub(super) fips_variables: Option<Vec<String>>,
     /// Name of the pull Secret, and the Pods and namespaces that get it.
-    pub(super) image_pull_secret: Option<RawPullSecret>,
+    pub(super) image_pull_secret: Option<ImagePullSecret>,
     /// Features that a Pod can opt out of with the annotation value `"false"`, independent of where it was opted in.
     pub(super) opt_out: Option<Vec<String>>,
-}
-
-/// ClusterTrustBundle and its location in a container.
-#[derive(Deserialize)]
-#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub(super) struct RawTrustBundle {
-    /// Name of the ClusterTrustBundle object.
-    name: Option<String>,
-    /// File name of the certificates inside the volume: a relative path.
-    cert_write_path: Option<String>,
-    /// Path in the container at which the volume is mounted.
-    volume_mount_path: Option<String>,
-    /// Name of the volume that is added to the Pod.
-    volume_name: Option<String>,
-}
-
-/// Name of the pull Secret, and the Pods and namespaces that get it.
-#[derive(Default, Deserialize)]
-#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct RawPullSecret {
-    /// Name of the pull Secret, in the namespace of the webhook and in every namespace with a copy. Without it, the value of
-    /// the flag `--image-pull-secret-name`.
-    name: Option<String>,
-    /// When a Pod that opted in gets the entry in `imagePullSecrets`.
-    #[serde(deserialize_with = "null_is_default")]
-    inject: Inject,
-    /// Label selector of the namespaces that may receive credentials. Without it, all namespaces.
-    namespace_selector: Option<LabelSelector>,
 }
 
 /// Entries of a mapping in the order of the text, including duplicates.
@@ -133,39 +102,4 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Entries<V> {
         }
         deserializer.deserialize_map(EntriesVisitor(PhantomData))
     }
-}
-
-impl TryFrom<RawTrustBundle> for ClusterTrustBundle {
-    type Error = DocumentError;
-
-    fn try_from(raw: RawTrustBundle) -> Result<Self, DocumentError> {
-        Ok(Self {
-            name: required(raw.name, "name")?,
-            cert_write_path: required(raw.cert_write_path, "certWritePath")?,
-            volume_mount_path: required(raw.volume_mount_path, "volumeMountPath")?,
-            volume_name: required(raw.volume_name, "volumeName")?,
-        })
-    }
-}
-
-impl TryFrom<RawPullSecret> for ImagePullSecret {
-    type Error = DocumentError;
-
-    fn try_from(raw: RawPullSecret) -> Result<Self, DocumentError> {
-        if let Some(selector) = &raw.namespace_selector {
-            let checked = selector.check();
-            checked.map_err(|(index, cause)| DocumentError::Selector { index, cause })?;
-        }
-        Ok(Self {
-            name: raw.name,
-            inject: raw.inject,
-            namespace_selector: raw.namespace_selector,
-        })
-    }
-}
-
-fn required(value: Option<String>, key: &'static str) -> Result<String, DocumentError> {
-    value
-        .filter(|value| !value.is_empty())
-        .ok_or(DocumentError::TrustBundle(key))
 }

@@ -52,7 +52,7 @@ fn finish(schema: &mut Map<String, Value>) {
         *text = text.replace('\n', " ");
     }
     // An optional key has no default value in the schema.
-    if schema.get("default") == Some(&Value::Null) {
+    if matches!(schema.get("default"), Some(Value::Null | Value::String(_))) {
         schema.remove("default");
     }
     // A property may have the name `properties`; a schema also has a type.
