@@ -83,7 +83,7 @@ pub struct Kyma {
 }
 
 /// Reason why a runtime gets no certificate.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, strum::IntoStaticStr, thiserror::Error)]
 pub enum CertificateError {
     /// The runtime ID is not known.
     #[error(
@@ -96,28 +96,23 @@ pub enum CertificateError {
         "label {}: at most {MAX_COMMON_NAME} characters expected",
         api::kcp::RUNTIME_ID
     )]
-    RuntimeIDInvalid,
+    InvalidRuntimeID,
     /// The domain is not known.
     #[error(
         "annotation {} missing: the domain is a name of the certificate",
         api::kcp::SKR_DOMAIN
     )]
-    DomainMissing,
+    SKRDomainMissing,
     /// The domain cannot be a DNS name.
     #[error("annotation {}: not a valid DNS name", api::kcp::SKR_DOMAIN)]
-    DomainInvalid,
+    InvalidSKRDomain,
 }
 
 impl CertificateError {
-    /// Returns the reason for Events.
+    /// Returns the reason for Events: the name of the variant.
     #[must_use]
     pub fn reason(&self) -> &'static str {
-        match self {
-            Self::RuntimeIDMissing => "RuntimeIDMissing",
-            Self::RuntimeIDInvalid => "InvalidRuntimeID",
-            Self::DomainMissing => "SKRDomainMissing",
-            Self::DomainInvalid => "InvalidSKRDomain",
-        }
+        self.into()
     }
 }
 
@@ -132,12 +127,12 @@ pub fn runtime_certificate(
     let id = kyma.runtime_id.as_deref().filter(|it| !it.is_empty());
     let id = id.ok_or(CertificateError::RuntimeIDMissing)?;
     if id.len() > MAX_COMMON_NAME {
-        return Err(CertificateError::RuntimeIDInvalid);
+        return Err(CertificateError::InvalidRuntimeID);
     }
     let domain = kyma.domain.as_deref().filter(|it| !it.is_empty());
-    let domain = domain.ok_or(CertificateError::DomainMissing)?;
+    let domain = domain.ok_or(CertificateError::SKRDomainMissing)?;
     if !is_dns_name(domain) {
-        return Err(CertificateError::DomainInvalid);
+        return Err(CertificateError::InvalidSKRDomain);
     }
     let name = format!("{}{NAME_SUFFIX}", kyma.name);
     let service = format!("{SERVICE}.{}.svc", settings.skr_namespace);

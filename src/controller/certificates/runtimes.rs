@@ -110,7 +110,7 @@ async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<A
             context.report(&kyma, &error).await;
             // A Certificate without a domain belongs to an earlier Kyma. If the Kyma still exists, its Certificate
             // stays, because watchers still send events.
-            if kyma.is_bootstrapper() && error == CertificateError::DomainMissing {
+            if kyma.is_bootstrapper() && error == CertificateError::SKRDomainMissing {
                 context.delete(&format!("{name}{NAME_SUFFIX}")).await?;
             }
             return Ok(Action::await_change());
