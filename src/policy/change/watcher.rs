@@ -1,5 +1,6 @@
 //! The fields of a Watcher custom resource that select changes.
 
+pub use api::watcher::WatchedField as Field;
 use watcher_types::{NamespacedName, PathSegment};
 
 use super::review::Request;
@@ -19,15 +20,6 @@ pub struct Watcher {
     /// The watched resources. If empty, all reviews of the API server are accepted, because its rules are generated
     /// from the Watchers.
     pub resources: Vec<ResourceRule>,
-}
-
-/// `spec.field` of a Watcher.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Field {
-    /// The `spec`; for a kind without `spec`, its content.
-    Spec,
-    /// The `status`.
-    Status,
 }
 
 /// `spec.resourceToWatch` of a Watcher. Each field may be `*`, with the same meaning as in the rules of a webhook.

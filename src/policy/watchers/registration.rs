@@ -1,9 +1,9 @@
 //! The entries of the webhook configuration on runtimes: one for each Watcher.
 
-use api::watcher::{WatchedField, Watcher};
+use api::watcher::Watcher;
 
 use super::{RouteError, manager};
-use crate::change::{self, Field, Registration, RegistrationError, ResourceRule};
+use crate::change::{self, Registration, RegistrationError, ResourceRule};
 
 /// The entries of all Watchers.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -54,10 +54,7 @@ fn registration(
         name: name.clone(),
         watcher: change::Watcher {
             manager: manager(watcher).map_err(RejectedWatcher::Manager)?,
-            field: match spec.field {
-                WatchedField::Spec => Field::Spec,
-                WatchedField::Status => Field::Status,
-            },
+            field: spec.field,
             resources: vec![ResourceRule::new(
                 &resource.group,
                 &resource.version,
