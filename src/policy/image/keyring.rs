@@ -109,15 +109,7 @@ impl KeyringError {
     /// Returns whether the kubelet fails every pull of a Pod that names a Secret with this document.
     #[must_use]
     pub fn fails_pulls(&self) -> bool {
-        match self {
-            Self::NoAuths => false,
-            Self::NotJson { .. }
-            | Self::NotAnObject
-            | Self::AuthsNotAnObject
-            | Self::EntryNotAnObject
-            | Self::FieldNotText { .. }
-            | Self::AuthNotDecodable => true,
-        }
+        *self != Self::NoAuths
     }
 }
 
@@ -228,14 +220,11 @@ fn split_port(host: &str) -> (&str, &str) {
 
 /// Returns whether the labels of a host match a pattern. A wildcard matches characters of one label, never a dot.
 fn labels_match(pattern: &str, host: &str) -> bool {
-    let (mut patterns, mut labels) = (pattern.split('.'), host.split('.'));
-    loop {
-        match (patterns.next(), labels.next()) {
-            (None, None) => return true,
-            (Some(pattern), Some(label)) if glob_matches(pattern, label) => {}
-            _ => return false,
-        }
-    }
+    let (patterns, labels) = (pattern.split('.'), host.split('.'));
+    patterns.clone().count() == labels.clone().count()
+        && patterns
+            .zip(labels)
+            .all(|(pattern, label)| glob_matches(pattern, label))
 }
 
 /// Returns whether a label matches a pattern. `*` is the only wildcard in the host of a URL.

@@ -207,16 +207,13 @@ fn is_domain(domain: &str) -> bool {
 }
 
 fn is_host(host: &str) -> bool {
-    let mut scan = Scan::Start;
-    for byte in host.bytes() {
-        scan = match (scan, byte) {
-            (_, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9') => Scan::Word,
-            (Scan::Word, b'.') => Scan::Start,
-            (Scan::Word | Scan::Dashes, b'-') => Scan::Dashes,
-            _ => return false,
-        };
-    }
-    scan == Scan::Word
+    let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    host.split('.').all(|label| {
+        !label.is_empty()
+            && label.bytes().all(is_inner)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    })
 }
 
 fn is_port(port: &str) -> bool {
