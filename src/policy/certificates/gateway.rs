@@ -96,11 +96,7 @@ pub fn gateway(state: &GatewayState<'_>) -> Result<Gateway, GatewayError> {
         return Err(GatewayError::CAExpired);
     }
     // A bundle that cannot be read is replaced: the gateway cannot use it either.
-    let read = |bundle| {
-        CertificateInfo::read_all(bundle)
-            .ok()
-            .filter(|it| !it.is_empty())
-    };
+    let read = |bundle| CertificateInfo::read_all(bundle).ok();
     let (live, ca_added) = match (state.live_bundle.and_then(read), state.published) {
         (None, Some((bundle, added))) => (read(bundle), Some(added)),
         (live, _) => (live, state.ca_added),
@@ -157,13 +153,11 @@ fn pair(
         let info = CertificateInfo::first(&pair.certificate).ok()?;
         (info.not_after > state.now).then(|| (pair.clone(), info))
     });
-    let issued = match state.leaf {
-        None => Err(GatewayError::LeafPending),
-        Some(pair) => match CertificateInfo::first(&pair.certificate) {
-            Ok(info) => Ok((pair.clone(), info)),
-            Err(error) => Err(GatewayError::Leaf(error)),
-        },
-    };
+    let leaf = state.leaf.ok_or(GatewayError::LeafPending);
+    let issued = leaf.and_then(|pair| {
+        let info = CertificateInfo::first(&pair.certificate).map_err(GatewayError::Leaf)?;
+        Ok((pair.clone(), info))
+    });
     match (issued, live) {
         (Ok((pair, info)), live) => {
             let is_of_ca = info.is_issued_by(ca);

@@ -42,10 +42,9 @@ impl CertificateInfo {
     /// # Errors
     /// [`X509Error`] if one of them is invalid, or the text contains no certificate.
     pub fn read_all(pem: &[u8]) -> Result<Vec<Self>, X509Error> {
-        let mut found = Vec::new();
-        for der in CertificateDer::pem_slice_iter(pem) {
-            found.push(Self::read(&der.map_err(|_| X509Error::Pem)?)?);
-        }
+        let all = CertificateDer::pem_slice_iter(pem);
+        let read = all.map(|der| Self::read(der.map_err(|_| X509Error::Pem)?));
+        let found: Vec<Self> = read.collect::<Result<_, _>>()?;
         if found.is_empty() {
             return Err(X509Error::Empty);
         }
@@ -59,11 +58,11 @@ impl CertificateInfo {
     pub fn first(pem: &[u8]) -> Result<Self, X509Error> {
         let mut all = CertificateDer::pem_slice_iter(pem);
         let first = all.next().ok_or(X509Error::Empty)?;
-        Self::read(&first.map_err(|_| X509Error::Pem)?)
+        Self::read(first.map_err(|_| X509Error::Pem)?)
     }
 
-    fn read(der: &CertificateDer<'static>) -> Result<Self, X509Error> {
-        let (rest, parsed) = parse_x509_certificate(der).map_err(|_| X509Error::Certificate)?;
+    fn read(der: CertificateDer<'static>) -> Result<Self, X509Error> {
+        let (rest, parsed) = parse_x509_certificate(&der).map_err(|_| X509Error::Certificate)?;
         if !rest.is_empty() {
             return Err(X509Error::Certificate);
         }
@@ -87,7 +86,7 @@ impl CertificateInfo {
             issuer: parsed.issuer().as_raw().to_vec(),
             subject_key,
             authority_key,
-            der: der.clone(),
+            der,
         })
     }
 
