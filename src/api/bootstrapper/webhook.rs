@@ -149,36 +149,29 @@ impl WebhookSettings {
     /// Returns these settings, with missing settings taken from `others`.
     #[must_use]
     pub fn or(self, others: &Self) -> Self {
-        let Self {
-            image,
-            image_pull_secret,
-            landscape,
-            config_map_name,
-            pull_secret_name,
-            replicas,
-            resources,
-            log_filter,
-            evict_missed_pods,
-            restart_pods_on_change,
-            pod_restart_namespaces,
-            mutating_admission_policy,
-        } = others.clone();
+        let others = others.clone();
         Self {
-            image: self.image.or(image),
-            image_pull_secret: self.image_pull_secret.or(image_pull_secret),
-            landscape: self.landscape.or(landscape),
-            config_map_name: self.config_map_name.or(config_map_name),
-            pull_secret_name: self.pull_secret_name.or(pull_secret_name),
-            replicas: self.replicas.or(replicas),
-            resources: match (self.resources, resources) {
+            image: self.image.or(others.image),
+            image_pull_secret: self.image_pull_secret.or(others.image_pull_secret),
+            landscape: self.landscape.or(others.landscape),
+            config_map_name: self.config_map_name.or(others.config_map_name),
+            pull_secret_name: self.pull_secret_name.or(others.pull_secret_name),
+            replicas: self.replicas.or(others.replicas),
+            resources: match (self.resources, others.resources) {
                 (Some(own), Some(others)) => Some(own.or(others)),
                 (own, others) => own.or(others),
             },
-            log_filter: self.log_filter.or(log_filter),
-            evict_missed_pods: self.evict_missed_pods.or(evict_missed_pods),
-            restart_pods_on_change: self.restart_pods_on_change.or(restart_pods_on_change),
-            pod_restart_namespaces: self.pod_restart_namespaces.or(pod_restart_namespaces),
-            mutating_admission_policy: self.mutating_admission_policy.or(mutating_admission_policy),
+            log_filter: self.log_filter.or(others.log_filter),
+            evict_missed_pods: self.evict_missed_pods.or(others.evict_missed_pods),
+            restart_pods_on_change: self
+                .restart_pods_on_change
+                .or(others.restart_pods_on_change),
+            pod_restart_namespaces: self
+                .pod_restart_namespaces
+                .or(others.pod_restart_namespaces),
+            mutating_admission_policy: self
+                .mutating_admission_policy
+                .or(others.mutating_admission_policy),
         }
     }
 }
