@@ -50,9 +50,9 @@ impl NamespaceTimes {
         Self(serde_json::from_slice(json).unwrap_or_default())
     }
 
-    /// Returns the record with as many Namespaces as fit into `room` bytes; `None` if there are none.
-    pub(super) fn json(&self, room: usize) -> Option<Vec<u8>> {
-        let fitting: BTreeMap<_, _> = self.0.iter().take(room / ENTRY).collect();
+    /// Returns the record with as many Namespaces as fit into `budget` bytes; `None` if there are none.
+    pub(super) fn json(&self, budget: usize) -> Option<Vec<u8>> {
+        let fitting: BTreeMap<_, _> = self.0.iter().take(budget / ENTRY).collect();
         let json = (!fitting.is_empty()).then(|| serde_json::to_vec(&fitting).ok());
         json.flatten()
     }

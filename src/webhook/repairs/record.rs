@@ -226,8 +226,8 @@ impl Record {
         let document =
             document.map(|it| (LAST_VALID.to_owned(), ByteString(it.as_bytes().to_vec())));
         let used = self.last_valid.as_ref().map_or(0, |it| it.len());
-        let room = LARGEST_RECORD.saturating_sub(used).min(LARGEST_NAMESPACES);
-        let namespaces = self.namespaces.json(room).into_iter();
+        let budget = LARGEST_RECORD.saturating_sub(used).min(LARGEST_NAMESPACES);
+        let namespaces = self.namespaces.json(budget).into_iter();
         let namespaces = namespaces.map(|it| (NAMESPACES.to_owned(), ByteString(it)));
         let data = data.chain(document).chain(namespaces);
         let secret = Secret {
