@@ -278,8 +278,12 @@ async fn a_change_beside_an_invalid_document_goes_out_step_by_step() {
     refusal.stop();
     env.until("the second step", |_| clusters[1].answered(INSTALL[2]))
         .await;
-    env.until("completed", |it| is_completed(it, CONFIGURATION_LANE))
-        .await;
+    env.until("completed", |it| {
+        let status = progress(it, CONFIGURATION_LANE);
+        status["completedRevision"] == status["revision"]
+    })
+    .await;
+    assert!(!is_completed(&env, CONFIGURATION_LANE));
 }
 
 /// One step for all runtimes, and one reconcile at a time until the leader changes.
