@@ -10,7 +10,7 @@
 //! - A Pod that mounts the trust bundle and does not start is reported, with its node (`policy::repairs::UnstartedPods`).
 //! - Times are from the API server. The time since when a part of the revision has its content is stored in a Secret
 //!   (`record`), so that a new leader does not evict Pods again, and so is the time since when a Namespace opts in, if its
-//!   field managers tell a later one (`opt_in`). It is a Secret because digests of credentials allow guessing.
+//!   field managers show a later one (`opt_in`). It is a Secret because digests of credentials allow guessing.
 //!
 //! Permissions in addition to those of the other watches: `pods`: list and watch; the Secret of the record: create, get,
 //! patch; `events.events.k8s.io`: create, patch; and `pods/eviction`: create, with a RoleBinding in each namespace whose

@@ -54,8 +54,19 @@ pub struct KnownNamespace {
     pub annotated: Option<Timestamp>,
     /// Time of the last write of a field manager of the labels.
     pub labelled: Option<Timestamp>,
-    /// Whether one of these times is earlier than the one that the field managers tell now.
+    /// Whether one of these times is earlier than the one that the field managers show now.
     pub has_earlier_times: bool,
+    /// The changes that this process has observed.
+    pub observed: ObservedChanges,
+}
+
+/// Changes that a process has observed, so that it knows the time of the last one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObservedChanges {
+    /// Whether this product's annotations changed.
+    pub annotations: bool,
+    /// Whether the labels changed.
+    pub labels: bool,
 }
 
 /// The pull Secret of the product namespace.
@@ -276,14 +287,19 @@ impl KnownNamespace {
         if self.uid != before.uid {
             return;
         }
-        let told = (self.annotated, self.labelled);
+        let shown = (self.annotated, self.labelled);
+        self.observed = before.observed;
         if self.view.annotations == before.view.annotations {
             self.annotated = self.annotated.min(before.annotated);
+        } else {
+            self.observed.annotations = true;
         }
         if self.view.labels == before.view.labels {
             self.labelled = self.labelled.min(before.labelled);
+        } else {
+            self.observed.labels = true;
         }
-        self.has_earlier_times = told != (self.annotated, self.labelled);
+        self.has_earlier_times = shown != (self.annotated, self.labelled);
     }
 }
 

@@ -29,9 +29,6 @@ const NO_EFFECT: Pause = Pause::of(Duration::from_hours(1), Duration::from_hours
 /// Pauses of a namespace in which evictions are forbidden.
 const FORBIDDEN: Pause = Pause::of(Duration::from_mins(10), Duration::from_hours(1));
 
-/// Pause of a Pod whose eviction is forbidden, longer than that of its namespace, so that its other Pods are tried first.
-const FORBIDDEN_POD: Duration = Duration::from_mins(90);
-
 /// Pauses of a Pod whose PodDisruptionBudget is exhausted.
 const BUDGET: Pause = Pause::of(Duration::from_secs(30), Duration::from_mins(10));
 
@@ -112,6 +109,9 @@ pub struct Evictions {
 struct Entry {
     pod: TrackedPod,
     is_evicted: bool,
+    /// Number of forbidden evictions. The Pods of a namespace are tried in turn, because a policy of the cluster may
+    /// forbid the eviction of single Pods with the status of a missing permission.
+    forbidden: u32,
     held: Held,
 }
 
@@ -197,6 +197,7 @@ impl Evictions {
             let entry = Entry {
                 pod,
                 is_evicted: false,
+                forbidden: 0,
                 held: Held::default(),
             };
             self.pods.insert(key, entry);
@@ -286,10 +287,10 @@ impl Evictions {
                 && !others.disrupted
                 && !(pod.ready && others.unready)
         });
-        // A Pod that is not ready has priority, then a missed Pod.
+        // Among Pods with the fewest forbidden evictions, one that is not ready has priority, then a missed Pod.
         let (key, entry) = candidates.min_by_key(|(_, entry)| {
             let is_missed = entry.pod.deviation.is_some_and(Deviation::is_missed);
-            (entry.pod.ready, !is_missed)
+            (entry.forbidden, entry.pod.ready, !is_missed)
         })?;
         Some((key.clone(), entry.pod.uid.clone()))
     }
@@ -362,7 +363,7 @@ impl Evictions {
                     .max(retry_after.map(|it| now + it.min(BUDGET.cap)));
             }
             EvictionOutcome::SeveralBudgets => held.until = Some(now + SEVERAL_BUDGETS),
-            EvictionOutcome::Forbidden => held.until = Some(now + FORBIDDEN_POD),
+            EvictionOutcome::Forbidden => entry.forbidden = entry.forbidden.saturating_add(1),
             // The watch reports whether the Pod still exists.
             EvictionOutcome::Gone | EvictionOutcome::Failed => {
                 held.again(FAILED, now);

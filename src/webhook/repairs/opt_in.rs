@@ -2,8 +2,8 @@
 //!
 //! A field manager that opts a Namespace in and writes another of its fields later moves the time of its opt-in. A replica
 //! keeps the earlier time while it runs, and this record keeps it beyond that: without it, the next leader would take each
-//! Pod from before the later write for one from before the opt-in. Only Namespaces are stored whose field managers tell a
-//! later time.
+//! Pod from before the later write for one from before the opt-in. Only Namespaces are stored whose field managers show a
+//! later time, at most [`LARGEST`].
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -14,10 +14,13 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::snapshot::KnownNamespace;
+use crate::snapshot::{KnownNamespace, ObservedChanges};
 
 /// Maximum size of one stored Namespace, in bytes. A name has at most 63.
 const ENTRY: usize = 180;
+
+/// Maximum number of stored Namespaces, the first ones by name. For others, the next leader uses the later time.
+const LARGEST: usize = 1_000;
 
 /// The earlier times, by Namespace.
 #[derive(Debug, Default)]
@@ -33,13 +36,15 @@ struct Times {
 }
 
 impl Times {
-    fn of(namespace: &KnownNamespace) -> Self {
+    /// Returns the times of a Namespace. Without a selector nothing depends on its labels, which may change often.
+    fn of(namespace: &KnownNamespace, has_selector: bool) -> Self {
         let (uid, view) = (&namespace.uid, &namespace.view);
+        let labelled = namespace.labelled.filter(|_| has_selector);
         Self {
             annotations: digest(&(uid, view.annotations)),
             annotated: namespace.annotated.map(Timestamp::as_second),
-            labels: digest(&(uid, &view.labels)),
-            labelled: namespace.labelled.map(Timestamp::as_second),
+            labels: labelled.map_or(0, |_| digest(&(uid, &view.labels))),
+            labelled: labelled.map(Timestamp::as_second),
         }
     }
 }
@@ -57,7 +62,7 @@ impl NamespaceTimes {
         json.flatten()
     }
 
-    /// Returns a Namespace with the earlier times that are stored.
+    /// Returns a Namespace with the earlier times that are stored, unless this process has observed a later change.
     pub(super) fn kept<'n>(
         &self,
         name: &str,
@@ -66,13 +71,20 @@ impl NamespaceTimes {
         let Some(stored) = self.0.get(name) else {
             return Cow::Borrowed(namespace);
         };
-        let (now, mut kept) = (Times::of(namespace), namespace.clone());
-        let time = |seconds: Option<i64>| Timestamp::from_second(seconds?).ok();
-        if stored.annotations == now.annotations {
-            kept.annotated = kept.annotated.min(time(stored.annotated));
+        let (now, mut kept) = (Times::of(namespace, true), namespace.clone());
+        let earlier = |now: Option<Timestamp>, stored: Option<i64>| {
+            let stored = Timestamp::from_second(stored?).ok()?;
+            Some(now.map_or(stored, |now| now.min(stored)))
+        };
+        let ObservedChanges {
+            annotations,
+            labels,
+        } = namespace.observed;
+        if stored.annotations == now.annotations && !annotations {
+            kept.annotated = earlier(kept.annotated, stored.annotated).or(kept.annotated);
         }
-        if stored.labels == now.labels {
-            kept.labelled = kept.labelled.min(time(stored.labelled));
+        if stored.labels == now.labels && !labels {
+            kept.labelled = earlier(kept.labelled, stored.labelled).or(kept.labelled);
         }
         Cow::Owned(kept)
     }
@@ -93,9 +105,12 @@ impl NamespaceTimes {
             let times = |it: &KnownNamespace| (it.annotated, it.labelled);
             let is_earlier = namespace.has_earlier_times || times(&kept) != times(namespace);
             let is_used = has_selector || kept.annotated.is_some();
-            (is_earlier && is_used).then(|| (name.clone(), Times::of(&kept)))
+            (is_earlier && is_used).then(|| (name.clone(), Times::of(&kept, has_selector)))
         });
-        let earlier = earlier.collect();
+        let mut earlier: BTreeMap<_, _> = earlier.collect();
+        while earlier.len() > LARGEST {
+            earlier.pop_last();
+        }
         let is_changed = earlier != self.0;
         self.0 = earlier;
         is_changed

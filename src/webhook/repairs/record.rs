@@ -47,6 +47,9 @@ const LARGEST_NAMESPACES: usize = 200_000;
 /// Maximum size of the document and the times of Namespaces together, in bytes.
 const LARGEST_RECORD: usize = 1_040_000;
 
+/// Minimum interval between two writes of which only times of Namespaces are the reason. The Secret also has the document.
+const NAMESPACES_INTERVAL: Duration = Duration::from_mins(1);
+
 /// Pause after a failed write.
 const WRITE_RETRY: Duration = Duration::from_secs(10);
 
@@ -66,6 +69,9 @@ pub(super) struct Record {
     last_valid: Option<Arc<str>>,
     /// Times since when Namespaces opt in.
     pub(super) namespaces: NamespaceTimes,
+    /// Whether the times of Namespaces changed, and the earliest time of the next write for it.
+    namespaces_changed: bool,
+    namespaces_due: Option<Instant>,
     /// The Namespaces whose times are stored, and whether a selector reads their labels.
     followed: Option<(Namespaces, bool)>,
     /// The clock of the time from which the settings are in use.
@@ -127,7 +133,7 @@ impl Record {
         let has_selector = active.reads_labels();
         let followed = self.followed.as_ref();
         if followed.is_none_or(|it| !Arc::ptr_eq(&it.0, namespaces) || it.1 != has_selector) {
-            self.is_changed |= self.namespaces.follow(namespaces, has_selector);
+            self.namespaces_changed |= self.namespaces.follow(namespaces, has_selector);
             self.followed = Some((Arc::clone(namespaces), has_selector));
         }
     }
@@ -210,6 +216,8 @@ impl Record {
         if self.retry_at.is_some_and(|it| Instant::now() < it) {
             return;
         }
+        let is_due = self.namespaces_due.is_none_or(|it| it <= Instant::now());
+        self.is_changed |= self.namespaces_changed && is_due;
         // The second time with the API server's time of the first one.
         for _ in 0..2 {
             if !self.is_changed || !self.apply(client, namespace).await {
@@ -252,6 +260,8 @@ impl Record {
                     part.since = times.written;
                 }
                 self.retry_at = None;
+                self.namespaces_changed = false;
+                self.namespaces_due = Some(Instant::now() + NAMESPACES_INTERVAL);
                 true
             }
             Err(error) => {

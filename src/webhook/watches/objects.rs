@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 use super::Watches;
 use crate::dry_run::projects;
 use crate::snapshot::{
-    KnownNamespace, ObservedObject, PullSecretSource, SnapshotStore, bundle_name,
+    KnownNamespace, ObservedChanges, ObservedObject, PullSecretSource, SnapshotStore, bundle_name,
 };
 use crate::stored::StoredMetadata;
 
@@ -77,6 +77,7 @@ fn known(namespace: &NamespaceMetadata) -> KnownNamespace {
         annotated: namespace.metadata.managed.annotated,
         labelled: namespace.metadata.managed.labelled,
         has_earlier_times: false,
+        observed: ObservedChanges::default(),
     }
 }
 

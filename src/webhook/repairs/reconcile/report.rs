@@ -44,7 +44,10 @@ impl Reconciler<'_> {
 
     pub(super) fn report_unstarted(&mut self) {
         let late = self.unstarted.newly_late(self.started.elapsed());
-        let late = late.map(|(key, pod)| {
+        // The others are only reported by the gauge.
+        let free = MAX_EVENTS.saturating_sub(self.events.len());
+        let late = late.enumerate().filter(|(number, _)| *number < free);
+        let late = late.map(|(_, (key, pod))| {
             let note = format!(
                 "mounts a ClusterTrustBundle and has not started two minutes after it was scheduled to node {}: \
                  look for Event FailedMount of the kubelet, and whether the feature gate \

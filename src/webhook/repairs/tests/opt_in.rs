@@ -1,6 +1,6 @@
 //! Tests of the time since when a Namespace opts in: by its annotations, and by its labels where a selector reads them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -186,4 +186,50 @@ fn the_stored_times_of_namespaces_are_bounded() {
     let (name, later) = (format!("{:0>63}", 0), namespace(1_900_000_000));
     let kept = NamespaceTimes::parse(&json).kept(&name, &later).annotated;
     assert_eq!(kept, namespaces[&name].annotated);
+}
+
+fn annotated_at(seconds: i64) -> KnownNamespace {
+    KnownNamespace {
+        annotated: Some(Timestamp::from_second(seconds).unwrap()),
+        has_earlier_times: true,
+        ..KnownNamespace::default()
+    }
+}
+
+fn only(namespace: KnownNamespace) -> HashMap<String, Arc<KnownNamespace>> {
+    HashMap::from([("shop".to_owned(), Arc::new(namespace))])
+}
+
+/// The annotation was removed and set again while the record was not updated.
+#[rstest]
+#[case::not_observed(false, 1_800_000_000)]
+#[case::observed(true, 1_900_000_000)]
+fn a_change_that_the_process_has_observed_has_its_own_time(
+    #[case] is_observed: bool,
+    #[case] expected: i64,
+) {
+    let mut times = NamespaceTimes::default();
+    assert!(times.follow(&only(annotated_at(1_800_000_000)), false));
+    let mut later = annotated_at(1_900_000_000);
+    later.observed.annotations = is_observed;
+    let kept = times.kept("shop", &later).annotated;
+    assert_eq!(kept.map(Timestamp::as_second), Some(expected));
+}
+
+/// Labels may change often, and each change of the record is a write.
+#[rstest]
+#[case::without_a_selector(false)]
+#[case::with_a_selector(true)]
+fn labels_are_stored_for_a_selector_only(#[case] has_selector: bool) {
+    let labelled = |value: &str, seconds| {
+        let mut namespace = annotated_at(1_800_000_000);
+        let label = ("team".to_owned(), value.to_owned());
+        namespace.view.labels = BTreeMap::from([label]);
+        namespace.labelled = Some(Timestamp::from_second(seconds).unwrap());
+        only(namespace)
+    };
+    let mut times = NamespaceTimes::default();
+    assert!(times.follow(&labelled("a", 1_800_000_001), has_selector));
+    let is_changed = times.follow(&labelled("b", 1_800_000_002), has_selector);
+    assert_eq!(is_changed, has_selector);
 }
