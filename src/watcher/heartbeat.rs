@@ -4,7 +4,8 @@
 //! Receivers are the configured managers, managers that accepted an event, managers that lost an event, and further
 //! receivers, also from a file. Other names may be invented by any client. Each receiver gets a heartbeat at least every
 //! interval, and a last heartbeat after the last deliveries of the watcher. A request for a resync is repeated until a
-//! heartbeat with this request was accepted. A failed heartbeat is not retried, because the next heartbeat replaces it.
+//! heartbeat with this request was accepted. A failed heartbeat is not retried, because the next heartbeat replaces it;
+//! only the last heartbeat of a receiver that was removed is.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -44,6 +45,9 @@ const RAREST: u32 = 2;
 
 /// Number of rounds after which a manager whose listener does not support heartbeats is asked again: about an hour.
 const RETRY_ROUNDS: u32 = 60;
+
+/// Maximum number of attempts of the last heartbeat to a receiver that was removed: about half an hour.
+const LAST_ATTEMPTS: u32 = 30;
 
 /// Maximum number of managers whose reviews are counted. Any client can invent a name. A new manager replaces the manager
 /// with the oldest last review.
@@ -143,8 +147,9 @@ pub struct Heartbeats {
     support: HashMap<PathSegment, HeartbeatSupport>,
     /// Receivers from [`HeartbeatOptions::receivers_file`].
     listed: Vec<PathSegment>,
-    /// Receivers that were removed from the file, until they have answered their last heartbeat.
-    removed: Vec<PathSegment>,
+    /// Receivers that were removed from the file, until they have answered their last heartbeat, with the number of its
+    /// attempts.
+    removed: Vec<(PathSegment, u32)>,
     /// The content of [`HeartbeatOptions::entries_file`], each hash with the time at which it was first read.
     entries: HashMap<PathSegment, (String, Instant)>,
     /// When the process started to serve reviews.
@@ -197,7 +202,7 @@ impl Heartbeats {
     }
 
     /// Sends one heartbeat to each manager that may support heartbeats. Sends a last heartbeat to receivers that were
-    /// removed from the file, until they answer it, because their listeners would report a missing watcher.
+    /// removed from the file, until they answer it or [`LAST_ATTEMPTS`] failed: the loss that it reports is known to no other.
     async fn round(&mut self, ending: bool) {
         self.read_receivers().await;
         self.read_entries().await;
@@ -219,13 +224,15 @@ impl Heartbeats {
             support.is_asked(*reached)
         });
         self.removed
-            .retain(|name| !receivers.iter().any(|it| it.name == *name));
-        let last = self.removed.iter().map(|name| self.post(name, true));
+            .retain(|(name, _)| !receivers.iter().any(|it| it.name == *name));
+        let last = self.removed.iter().map(|(name, _)| self.post(name, true));
         let posts = receivers.iter().map(|it| self.post(&it.name, ending));
         let (answers, ended) = join(join_all(posts), join_all(last)).await;
         let mut ended = ended.into_iter();
-        self.removed
-            .retain(|_| ended.next() == Some(Answer::Failed));
+        self.removed.retain_mut(|(_, attempts)| {
+            *attempts += 1;
+            ended.next() == Some(Answer::Failed) && *attempts < LAST_ATTEMPTS
+        });
         for (receiver, answer) in receivers.into_iter().zip(answers) {
             let support = self.support.entry(receiver.name.clone()).or_default();
             if support.answered(answer, receiver.reached) && receiver.known {
@@ -243,9 +250,9 @@ impl Heartbeats {
         let listed: Vec<_> = names.take(MAX_RECEIVERS).collect();
         let now = Instant::now().into_std();
         self.sources.outbox.set_watching(&listed, now);
-        self.removed
-            .extend(std::mem::replace(&mut self.listed, listed));
-        self.removed.retain(|it| !self.listed.contains(it));
+        let before = std::mem::replace(&mut self.listed, listed);
+        self.removed.extend(before.into_iter().map(|it| (it, 0)));
+        self.removed.retain(|(it, _)| !self.listed.contains(it));
         self.removed.truncate(MAX_RECEIVERS);
     }
 

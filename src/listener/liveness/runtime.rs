@@ -134,7 +134,8 @@ impl Runtime {
         self.resync_due |= self.starts_after_pause(&heartbeat.boot_id, uptime, now);
         self.ended = None;
         let is_late = started.is_some_and(|it| it + MISSED * self.interval <= now);
-        self.resync_due |= self.heartbeat.is_none() && is_late;
+        let is_first = self.heartbeat.is_none();
+        self.resync_due |= is_first && is_late;
         self.heartbeat = Some(now);
         let ending = heartbeat.ending;
         let left = heartbeat.spool_depth > 0 || heartbeat.resync_needed;
@@ -144,7 +145,7 @@ impl Runtime {
         self.resync_due |= self.watchers[at].sequences.expect(settled);
         let age = heartbeat.webhook_entry_age_seconds;
         let written = age.and_then(|it| now.checked_sub(Duration::from_secs(it)));
-        let is_new = started.is_some_and(|it| written > Some(it));
+        let is_new = is_first && started.is_some_and(|it| written > Some(it));
         self.resync_due |= self.has_new_entry(&heartbeat, at, is_new);
         let [review, own_review] = self.watchers[at].heartbeat(heartbeat, now);
         self.review = self.review.max(review);

@@ -87,17 +87,18 @@ impl SkipReason {
         self.into()
     }
 
-    /// Returns whether a change may be missed. No API server sends such a review.
+    /// Returns whether a change may be missed. No API server sends such a review. Objects without a name, such as a
+    /// `TokenReview`, are not stored.
     #[must_use]
     pub fn is_fault(&self) -> bool {
         match self {
             Self::UnknownOperation
             | Self::ObjectMissing { .. }
             | Self::InvalidObject { .. }
-            | Self::NameMissing { .. }
             | Self::KindMissing { .. }
             | Self::NameTooLong { .. } => true,
             Self::NoChange { .. }
+            | Self::NameMissing { .. }
             | Self::InvalidSubresource { .. }
             | Self::NotWatched { .. }
             | Self::ConnectNotSupported { .. }

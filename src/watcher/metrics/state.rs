@@ -3,7 +3,8 @@
 //! A value that does not exist is omitted, and never exposed as zero.
 
 use std::fmt;
-use std::time::{Instant, UNIX_EPOCH};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
@@ -14,7 +15,11 @@ use prometheus_client::registry::{Registry, Unit};
 use serve::Statistics;
 
 use crate::certificates::Certificates;
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, Report};
+
+/// Time for which the state of the outbox is not read again. Reading it blocks reviews for up to a millisecond, and scrapes
+/// have no authentication.
+const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Components of the watcher whose state is read at a scrape.
 pub struct State {
@@ -30,7 +35,30 @@ impl State {
     /// Registers the metrics.
     pub fn register(self, registry: &mut Registry) {
         serve::metrics::register(registry, self.connections.clone());
-        registry.register_collector(Box::new(self));
+        let last = Mutex::default();
+        registry.register_collector(Box::new(StateCollector { state: self, last }));
+    }
+}
+
+/// The state, and the last report of the outbox.
+#[derive(Debug)]
+struct StateCollector {
+    state: State,
+    last: Mutex<Option<(Instant, Report)>>,
+}
+
+impl StateCollector {
+    fn report(&self) -> Report {
+        let now = Instant::now();
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((at, report)) if now.duration_since(*at) < REPORT_INTERVAL => report.clone(),
+            _ => {
+                let report = self.state.outbox.report(now);
+                last.replace((now, report.clone()));
+                report
+            }
+        }
     }
 }
 
@@ -40,10 +68,10 @@ impl fmt::Debug for State {
     }
 }
 
-impl Collector for State {
+impl Collector for StateCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let outbox = self.outbox.report(Instant::now());
-        let certificates = self.certificates.report();
+        let outbox = self.report();
+        let certificates = self.state.certificates.report();
         let expiry = certificates.not_after;
         let expiry = expiry.and_then(|it| it.duration_since(UNIX_EPOCH).ok());
         let (bytes, seconds) = (Some(&Unit::Bytes), Some(&Unit::Seconds));
@@ -64,7 +92,7 @@ impl Collector for State {
         gauge("spool_size", help, bytes, Some(size))?;
         let help = "Whether events are written to the spool (1), so that they survive a restart";
         gauge("spool_writable", help, None, Some(flag(outbox.on_disk)))?;
-        let help = "Whether events were dropped and a resync is not reported to KCP yet (1)";
+        let help = "Whether changes may be missed and a resync is not reported to KCP yet (1)";
         let pending = Some(flag(outbox.resync_needed));
         gauge("resync_pending", help, None, pending)?;
         let help = "Whether the last reload of the certificate files succeeded (1)";

@@ -136,7 +136,7 @@ impl State {
         let managers = &self.queue.managers;
         let exists = managers.knows(manager) || managers.has_watcher(manager);
         if exists && self.mark_existing_lost(manager, now) {
-            tracing::warn!(%manager, "admission review not read, resync pending");
+            tracing::warn!(%manager, "admission review not read or not understood, resync pending");
         }
     }
 

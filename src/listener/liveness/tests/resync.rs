@@ -307,6 +307,7 @@ async fn first_webhook_entries_require_one_resync(
     let make = |it: &str| {
         let mut heartbeat = current(it, 0, 0);
         heartbeat.webhook_entry_hash = Some("one".to_owned());
+        heartbeat.webhook_entry_age_seconds = Some(5);
         heartbeat
     };
     listening.beats(make, &watchers).await;

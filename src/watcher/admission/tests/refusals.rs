@@ -133,11 +133,6 @@ fn nameless() -> Value {
 #[rstest]
 #[case::null_object(bent("object", Value::Null), "missing-object", "object: missing")]
 #[case::no_object(bent("object", json!(7)), "invalid-object", "object: malformed")]
-#[case::no_name(
-    nameless(),
-    "missing-name",
-    "object: name is missing, in the request too"
-)]
 #[case::operation(
     bent("operation", json!("PATCH")),
     "unknown-operation",
@@ -176,6 +171,19 @@ async fn what_names_nothing_is_allowed_with_a_warning(
     assert_eq!(fixture.bodies(), Vec::<Value>::new());
     let series = format!(r#"watcher_failed_kcp_total{{error_reason="{error_reason}"}}"#);
     assert_eq!(fixture.metric(&series), Some(1.0));
+}
+
+/// API servers send reviews of objects that are not stored, such as a `TokenReview`, if a Watcher selects all resources.
+#[tokio::test]
+async fn an_object_without_a_name_requires_no_resync() {
+    let fixture = configured(&["kyma"]);
+    let answer = fixture.ask(&nameless()).await;
+    assert_eq!(answer["response"]["allowed"], true);
+    assert!(answer["response"]["warnings"].is_null(), "{answer}");
+    let report = |at| fixture.service.outbox.manager_report(&named("kyma"), at);
+    assert_eq!(report(Instant::now()).resync, None);
+    let series = r#"watcher_failed_kcp_total{error_reason="missing-name"}"#;
+    assert_eq!(fixture.metric(series), Some(1.0));
 }
 
 #[tokio::test]
