@@ -4,7 +4,7 @@
 //! logs a change of state once, and reports failures with a readiness check. Its stream contains only events. Invariant:
 //! the stream returns no error and does not end. Each watch has a separate backoff.
 //!
-//! A watch whose API server is not reached twice in succession lists again. An API server that was restored from a backup may have earlier
+//! A watch that gets no response of the API server two times in a row lists again. An API server that was restored from a backup may have earlier
 //! resource versions: it accepts a watch from a later one, and sends no event before it has reached that version.
 //!
 //! The check is not ready until the first list is complete. After that a failing watch only sets a message, because the
@@ -70,8 +70,11 @@ fn supervise<K: Send + 'static>(
             };
             let text = error.as_ref().map(|it| error_chain(it));
             let earlier_failures = health.failed(text.as_deref().unwrap_or("the watch ended"));
-            let is_again = earlier_failures > 0;
-            if error.is_none_or(|it| is_again && is_unreachable(&it)) {
+            // Once in an outage: after it the watcher of kube tries the list itself until it succeeds.
+            if earlier_failures == 1 && error.as_ref().is_some_and(is_unreachable) {
+                health.lists_again = true;
+                events = begin();
+            } else if error.is_none() {
                 events = begin();
             }
             sleep(Backoff::WATCH.delay(earlier_failures, fastrand::u64(..))).await;
@@ -106,6 +109,8 @@ async fn next_item<T>(events: &mut BoxStream<'static, T>, health: &mut WatchHeal
 struct WatchHealth {
     check: ReadinessCheck,
     synced: bool,
+    /// Whether a list was started because the watch fails. Its success does not show that watches succeed.
+    lists_again: bool,
     failing: Option<WatchFailure>,
 }
 
@@ -121,6 +126,7 @@ impl WatchHealth {
         Self {
             check,
             synced: false,
+            lists_again: false,
             failing: None,
         }
     }
@@ -135,6 +141,7 @@ impl WatchHealth {
                 self.check.ready();
                 self.recovered();
             }
+            Event::InitDone if std::mem::take(&mut self.lists_again) => {}
             Event::InitDone | Event::Apply(_) | Event::Delete(_) => self.recovered(),
         }
     }

@@ -154,9 +154,7 @@ impl Candidate {
     async fn try_attempt(&mut self) -> kube::Result<LeadershipState> {
         if self.base.is_none() {
             let found = self.leases.get_opt(&self.name).await?;
-            let before = self.version;
-            self.observe(found);
-            if self.version < before {
+            if self.observe(found) {
                 return Ok(LeadershipState::Restored);
             }
         }
@@ -177,10 +175,8 @@ impl Candidate {
             }
         };
         match written {
-            Ok(lease) => {
-                self.observe(Some(lease));
-                Ok(LeadershipState::Leader(fence))
-            }
+            Ok(lease) if self.observe(Some(lease.clone())) => Ok(LeadershipState::Restored),
+            Ok(_) => Ok(LeadershipState::Leader(fence)),
             Err(error) if is_conflict(&error) => {
                 self.base = None;
                 Ok(LeadershipState::Unknown)
@@ -197,7 +193,8 @@ impl Candidate {
         lease
     }
 
-    fn observe(&mut self, found: Option<Lease>) {
+    /// Returns whether the Lease has an earlier resource version than before.
+    fn observe(&mut self, found: Option<Lease>) -> bool {
         let now = Instant::now();
         let before = self.observed.clone();
         self.observed = found.as_ref().map(|lease| {
@@ -205,14 +202,15 @@ impl Candidate {
             Observed::again(self.observed.take(), spec, now)
         });
         let version = found.as_ref().and_then(ResourceExt::resource_version);
-        if let Some(version) = version.and_then(|it| it.parse().ok()) {
-            self.version = Some(version);
-        }
+        let version: Option<u64> = version.and_then(|it| it.parse().ok());
+        let is_restored = version.is_some() && version < self.version;
+        self.version = version.or(self.version);
         self.base = found;
         let holder = self.observed.as_ref().and_then(Observed::holder);
         if holder != before.as_ref().and_then(Observed::holder) {
             tracing::info!(lease = self.name, holder, "new leader elected");
         }
+        is_restored
     }
 }
 

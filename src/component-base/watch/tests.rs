@@ -176,6 +176,20 @@ async fn a_watch_lists_again_after_an_outage(
     }
 }
 
+/// Lists do not show that watches succeed.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_fails_beside_lists_that_succeed_lists_once_more_and_stays_failing() {
+    let server = server();
+    let _fault = server.fault("watch configmaps").reset();
+    let metrics = WatchMetrics::default();
+    let (_readiness, mut stream) = metered(&server, metrics.clone());
+    take(&mut stream, 3).await;
+    take(&mut stream, 3).await;
+    let next = timeout(Duration::from_mins(10), stream.next()).await;
+    assert!(next.is_err(), "{next:?}");
+    assert_eq!(metrics.is_failing("config watch"), Some(true));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_ends_is_begun_again() {
     let readiness = Readiness::default();
