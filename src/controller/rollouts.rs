@@ -23,6 +23,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Config;
 use kube::{Api, Client, ResourceExt as _};
+use policy::sync::status::truncated;
 use serde_json::json;
 use tokio::sync::watch::Receiver;
 use tokio::time::sleep;
@@ -165,7 +166,7 @@ pub(crate) fn conditions(
             observed_generation: generation,
             last_transition_time: now.to_owned(),
             reason: reason.to_owned(),
-            message,
+            message: truncated(message),
         };
         condition.after(previous)
     };

@@ -235,13 +235,16 @@ async fn has_metric(
     let client = scenario.environment()?.client(&Cluster::Runtime(runtime))?;
     let (series, webhook) = (series(&metric), Webhook { client });
     let Some((change, least)) = condition.split_once(" at least ") else {
-        let values = webhook.values(&series).await?;
-        scenario.observed.note(RECORDED, json!(values));
+        let values = eventually(&series, || webhook.values(&series)).await?;
+        scenario.observed.note(RECORDED, json!({ series: values }));
         return Ok(());
     };
     let before = match change {
         "is" => &Value::Null,
-        _ => scenario.observed.noted(RECORDED)?,
+        _ => {
+            let recorded = scenario.observed.noted(RECORDED)?.get(&series);
+            recorded.with_context(|| format!("no earlier step recorded {series}"))?
+        }
     };
     let (least, limit) = (
         least.parse()?,

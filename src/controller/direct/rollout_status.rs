@@ -25,8 +25,13 @@ use crate::rollouts::{Stored, conditions, publish};
 /// Maximum number of completed revisions in the status.
 const HISTORY: usize = 10;
 
+/// Reason of the condition while all sources but an invalid one are rolled out.
+const INVALID_SOURCE: &str = "InvalidSource";
+
+/// Returns whether a condition shows that a rollout is complete.
 fn is_completed(condition: &Condition) -> bool {
-    condition.kind == COMPLETED && condition.status == ConditionStatus::True
+    let is_true = condition.status == ConditionStatus::True;
+    condition.kind == COMPLETED && (is_true || condition.reason == INVALID_SOURCE)
 }
 
 /// The stored objects, and the channels of the tasks that write statuses and Events.
@@ -289,11 +294,11 @@ fn completed_condition(
     invalid: Option<String>,
 ) -> (bool, &'static str, String) {
     let counts = progress.counts;
-    if let Some(invalid) = invalid {
-        return (false, "InvalidSource", invalid);
-    }
     if progress.is_complete {
-        return (true, "RolloutCompleted", String::new());
+        return match invalid {
+            Some(invalid) => (false, INVALID_SOURCE, invalid),
+            None => (true, "RolloutCompleted", String::new()),
+        };
     }
     let text = format!("{} of {} runtimes are done", counts.done, counts.total());
     (false, "RolloutProgressing", text)

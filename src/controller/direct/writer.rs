@@ -2,9 +2,10 @@
 //!
 //! Invariants: of several statuses of one runtime only the latest is written, and never two concurrently. All writes
 //! share a rate limit and back off after a failure. A failed write is repeated unless a later status replaced it. A
-//! status whose condition Ready changed is written before others. A runtime has at most one Event per minute. Reason:
+//! status that also has an Event is written before others, unless its write has failed. A runtime has at most one Event per minute. Reason:
 //! KCP has many clients, and thousands of runtimes may change at once.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -237,8 +238,8 @@ impl StatusWriter {
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
             // The resource was deleted and created again, or another client wrote it concurrently.
             Err(kube::Error::Api(status)) if status.is_conflict() => {
-                if conflicts + 1 < MAX_CONFLICTS && !self.waiting.contains_key(&update.name) {
-                    self.enqueue(update, conflicts + 1);
+                if conflicts + 1 < MAX_CONFLICTS {
+                    self.again(update, conflicts + 1);
                 }
             }
             Err(kube::Error::Api(status)) if status.is_invalid() => {
@@ -257,8 +258,15 @@ impl StatusWriter {
             self.resume = Instant::now() + BACKOFF.delay(self.failures, fastrand::u64(..));
             self.failures += 1;
         }
-        if !self.waiting.contains_key(&update.name) {
-            self.enqueue(update, conflicts);
+        self.again(update, conflicts);
+    }
+
+    /// Queues a status that was not written behind all others, unless there is a later one.
+    fn again(&mut self, update: StatusUpdate, conflicts: u8) {
+        let name = Name::clone(&update.name);
+        if let Entry::Vacant(waiting) = self.waiting.entry(Name::clone(&name)) {
+            waiting.insert((update, conflicts));
+            self.order.push_back(name);
         }
     }
 }

@@ -112,14 +112,15 @@ impl RuntimeCache {
         names.map(|(name, it)| (name, self.observed(name, it)))
     }
 
-    /// Marks the Runtimes for which KIM may copy the sources now, and those that are spoiled by it. Returns the time
-    /// at which the next of them has its copies.
-    pub(super) fn mark(&mut self, target: &Target, now: Instant) -> Option<Instant> {
+    /// Updates which Runtimes KIM may copy the sources to now, and which are spoiled by it. Returns the time at which
+    /// the next of them has its copies.
+    pub(super) fn update_copying(&mut self, target: &Target, now: Instant) -> Option<Instant> {
         for (name, cached) in &mut self.runtimes {
             let is_direct = self.direct.contains(&**name);
             cached.copying_until = cached.copying_until.filter(|until| now < *until);
             cached.runtime.copying = cached.copying_until.is_some();
             cached.runtime.spoiled |= !is_direct && target.spoils(&cached.runtime);
+            cached.runtime.reconciled = false;
         }
         self.runtimes
             .values()

@@ -200,7 +200,7 @@ impl Reconciler {
             return;
         };
         self.gates.paused = self.rollout.as_ref().is_some_and(|it| it.paused);
-        let copied_at = self.cache.mark(&target, now);
+        let copied_at = self.cache.update_copying(&target, now);
         self.evaluation
             .update(&target, &self.cache, &mut self.writer, now);
         if self.stop().is_some() {
@@ -217,6 +217,7 @@ impl Reconciler {
             again,
             self.evaluation.retry_at,
             copied_at,
+            Some(self.status.known_at()).filter(|it| now < *it),
             oldest.map(|_| now + AGE_INTERVAL),
         ];
         self.schedule.by(again.into_iter().flatten());
@@ -289,8 +290,8 @@ impl Reconciler {
         if write.step != Step::Signal || self.settings.keys.state(keys) == KeyState::Complete {
             return self.writer.succeeded(&write);
         }
-        // An admission plugin removed the keys, and the stored revision shows that the Runtime is signaled. The mark
-        // makes each evaluation repeat the write that corrects it, until one succeeds.
+        // An admission plugin removed the keys, and the stored revision shows that the Runtime is signaled. If the write
+        // of another revision fails, the next evaluation repeats it.
         self.cache.spoil(&write.name);
         self.writer.failed(&write.name, None);
         self.writer.start(Write {

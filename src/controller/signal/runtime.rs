@@ -16,9 +16,9 @@ use tokio::time::Instant;
 
 use crate::inventory::RuntimeView;
 
-/// Time after the acknowledgement of a signal within which KIM copies the sources. KIM removes the key in the pass
-/// that copies them, and does not set another state than `Ready` before.
-const COPY_DURATION: Duration = Duration::from_mins(1);
+/// Time after the acknowledgement of a signal within which KIM copies the sources. KIM removes the key in the
+/// reconcile that copies them, and does not set another state than `Ready` before.
+pub(super) const COPY_DURATION: Duration = Duration::from_mins(1);
 
 /// The stored fields of a Runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +54,7 @@ impl CachedRuntime {
                 foreign: false,
                 spoiled: false,
                 copying: false,
+                reconciled: false,
                 state: match view.state() {
                     _ if is_true(&metadata.annotations, SUSPEND_RECONCILIATION) => {
                         RuntimeState::Suspended
@@ -78,6 +79,12 @@ impl CachedRuntime {
         }
         self.runtime.follow(before.map(|it| &it.runtime), keys);
         let is_complete = |it: &Self| keys.state(it.runtime.keys) == KeyState::Complete;
+        let is_ended = |it: &Self| {
+            it.runtime.reconciled
+                || it.runtime.state == RuntimeState::NotReady
+                    && self.runtime.state == RuntimeState::Ready
+        };
+        self.runtime.reconciled = before.is_some_and(is_ended);
         self.copying_until = before.and_then(|before| {
             if is_complete(before) && !is_complete(&self) {
                 return Some(Instant::now() + COPY_DURATION);

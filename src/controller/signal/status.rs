@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use api::rollout::{RolloutCounts, RolloutStatus};
+use api::bootstrapper::{Condition, ConditionStatus};
+use api::rollout::{COMPLETED, RolloutCounts, RolloutStatus};
 use policy::sync::signal::{Counts, Limits, Revisions, StopReason};
 use policy::sync::sources::Sources;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::evaluation::Evaluation;
+use super::runtime::COPY_DURATION;
 use crate::rollouts::{Stored, conditions};
 
 /// Reason why no Runtime is signaled, with a message.
@@ -20,6 +22,8 @@ const LIMIT_REPORT_DELAY: Duration = Duration::from_secs(30);
 
 /// Sends a status to [`crate::rollouts::publish`] when it differs.
 pub(super) struct StatusPublisher {
+    /// Time at which this process became the leader.
+    started: Instant,
     sender: watch::Sender<Option<RolloutStatus>>,
     /// Time since which a limit stops all signals.
     limited_since: Option<Instant>,
@@ -29,10 +33,16 @@ pub(super) struct StatusPublisher {
 impl StatusPublisher {
     pub(super) fn new(sender: watch::Sender<Option<RolloutStatus>>, has_direct: bool) -> Self {
         Self {
+            started: Instant::now(),
             sender,
             limited_since: None,
             has_direct,
         }
+    }
+
+    /// Returns the time at which it is known that KIM has copied what an earlier leader signaled.
+    pub(super) fn known_at(&self) -> Instant {
+        self.started + COPY_DURATION
     }
 
     /// Returns the reason to report, and the time at which another reason may have to be reported.
@@ -61,7 +71,12 @@ impl StatusPublisher {
     ) {
         self.sender.send_if_modified(|published| {
             let previous = published.as_ref().unwrap_or(&stored.status);
-            let completed = completed(evaluation, self.has_direct);
+            let revision = revisions.current.to_string();
+            let was_completed = previous.revision.as_deref() == Some(&*revision)
+                && previous.conditions.iter().any(is_completed);
+            // An earlier leader may have observed acknowledgements within this time.
+            let is_known = was_completed || self.known_at() <= Instant::now();
+            let completed = completed(evaluation, self.has_direct, is_known);
             let status = status((stored, previous, now), revisions, evaluation, completed);
             let differs = *previous != status;
             if differs {
@@ -70,6 +85,10 @@ impl StatusPublisher {
             differs
         });
     }
+}
+
+fn is_completed(condition: &Condition) -> bool {
+    condition.kind == COMPLETED && condition.status == ConditionStatus::True
 }
 
 /// Returns the message of a reason.
@@ -103,7 +122,11 @@ pub(super) fn message(
 ///
 /// KIM skips suspended Runtimes, so they do not prevent the status True. KIM acknowledges a signal before it copies
 /// the sources, and the Runtime may stay Ready meanwhile, so recently acknowledged signals prevent it.
-fn completed(evaluation: &Evaluation, has_direct: bool) -> (bool, &'static str, String) {
+fn completed(
+    evaluation: &Evaluation,
+    has_direct: bool,
+    is_known: bool,
+) -> (bool, &'static str, String) {
     let counts = &evaluation.counts;
     let Counts {
         waiting,
@@ -129,7 +152,7 @@ fn completed(evaluation: &Evaluation, has_direct: bool) -> (bool, &'static str, 
         "{waiting} Runtimes wait for a signal, {progressing} for KIM; {failed} were acknowledged and are not Ready"
     );
     let pending = waiting + counts.unacknowledged + counts.copying + failed;
-    if pending == 0 {
+    if pending == 0 && is_known {
         (true, "Completed", text)
     } else {
         (false, "Progressing", text)

@@ -90,6 +90,8 @@ pub struct ObservedRuntime {
     pub spoiled: bool,
     /// Whether KIM acknowledged a signal so recently that it may not have copied the sources yet.
     pub copying: bool,
+    /// Whether KIM has ended a reconcile since the previous evaluation.
+    pub reconciled: bool,
     /// The state of the Runtime.
     pub state: RuntimeState,
     /// When it was created, in whole seconds.
@@ -146,7 +148,7 @@ impl ObservedRuntime {
         self.foreign = match before {
             None => {
                 let is_request = || keys.state(self.keys) == KeyState::Partial;
-                self.signaled == Signaled::Never || keys.obeys_any() && is_request()
+                self.signaled == Signaled::Never || keys.obeyed_key_is_unknown() && is_request()
             }
             Some(before) if before.signaled != self.signaled => false,
             Some(before) => match (keys.state(before.keys), keys.state(self.keys)) {
@@ -184,12 +186,13 @@ impl Target {
         }
     }
 
-    /// Returns whether KIM may copy a source that cannot be used: the Runtime has an unacknowledged signal of any
-    /// client, or KIM reconciles it. KIM copies after it acknowledged the signal. The Runtime is then spoiled until
-    /// the signal is marked as stale, also if KIM is done with it before.
+    /// Returns whether KIM may have copied, or may copy, a source that cannot be used: the Runtime has an
+    /// unacknowledged signal of any client, or KIM has just acknowledged one, or ended a reconcile. A Runtime that is
+    /// not Ready is reconciled until it is, and gets the sources then. The Runtime is spoiled until the signal is
+    /// marked as stale.
     #[must_use]
     pub fn spoils(&self, runtime: &ObservedRuntime) -> bool {
-        let is_reconciled = runtime.copying || runtime.state == RuntimeState::NotReady;
+        let is_reconciled = runtime.copying || runtime.reconciled;
         let has_signal = self.keys.state(runtime.keys) == KeyState::Complete;
         !self.usable
             && runtime.eligibility == Eligibility::Selected

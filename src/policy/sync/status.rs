@@ -144,7 +144,7 @@ fn set_condition(
         observed_generation: generation,
         last_transition_time: now.to_owned(),
         reason: verdict.reason,
-        message: truncate(verdict.message),
+        message: truncated(verdict.message),
     };
     condition.set_in(conditions);
 }
@@ -358,7 +358,8 @@ fn condition_failed(failure: &Failure) -> ConditionVerdict {
 }
 
 /// Truncates a message to the maximum length in the API, since texts of other systems may be longer.
-fn truncate(mut message: String) -> String {
+#[must_use]
+pub fn truncated(mut message: String) -> String {
     if message.len() > MAX_MESSAGE {
         message.truncate(message.floor_char_boundary(MAX_MESSAGE - ELLIPSIS.len()));
         message.push_str(ELLIPSIS);

@@ -48,6 +48,27 @@ async fn a_change_is_completed_when_kim_had_the_time_to_copy_it() {
     assert_eq!(env.counts(), (0, 0));
 }
 
+/// The leader changes after the acknowledgement.
+#[tokio::test(start_paused = true)]
+async fn the_next_leader_waits_for_the_copies_too() {
+    let mut env = Env::initialized(&["a"]).await;
+    env.change("two.example");
+    env.until_signalled(&["a"]).await;
+    env.take("a", "annotations");
+    sleep(Duration::from_secs(5)).await;
+    env.kill().await;
+    env.start().await;
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(env.condition("Completed").0, "False");
+    env.until("completed", |it| it.condition("Completed").0 == "True")
+        .await;
+    // A completed change stays completed.
+    env.kill().await;
+    env.start().await;
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(env.condition("Completed").0, "True");
+}
+
 /// After some errors KIM stops a reconcile before it acknowledges the signal. The first change was applied to the
 /// Ready Runtime.
 #[tokio::test(start_paused = true)]
@@ -198,8 +219,36 @@ async fn signals_stop_while_more_signalled_runtimes_than_the_limit_are_not_ready
     assert_eq!(count(&env, "SignalsResumed"), 1);
 }
 
-/// The flags were changed from both controllers to the controller `signal` alone.
-/// Or the selector of the controller `direct` does not match a Runtime.
+/// KIM reconciles a Runtime that is not Ready until it is, so that it gets the corrected source without a signal.
+#[tokio::test(start_paused = true)]
+async fn a_source_that_cannot_be_used_for_a_time_does_not_reset_the_failure_limit() {
+    let mut env = Env::new(&["a", "b", "c"]);
+    env.settings.limits.max_unacknowledged = 1;
+    env.start().await;
+    env.quiet().await;
+    env.change("two.example");
+    env.until_signalled(&["a"]).await;
+    set_state(&env, "a", "Pending");
+    env.take("a", "annotations");
+    env.until("it stops", |it| it.is_stopped("FailureLimitExceeded"))
+        .await;
+    env.quiet().await;
+    let mut invalid = config_map("two.example");
+    invalid["data"] = json!({"another-key.json": "{}"});
+    env.kcp.put(invalid);
+    env.until("it is invalid", |it| it.is_stopped("InvalidSource"))
+        .await;
+    env.quiet().await;
+    env.change("two.example");
+    env.until("it stops", |it| it.is_stopped("FailureLimitExceeded"))
+        .await;
+    env.quiet().await;
+    assert_eq!(env.signalled(), ["a"]);
+    assert_eq!(env.status()["failedRuntimes"], json!(["a"]));
+}
+
+/// The flags were changed from both controllers to the controller `signal` alone, or the selector of the controller
+/// `direct` does not match a Runtime.
 #[rstest]
 #[case::managed(true, true, "Completed")]
 #[case::disabled(false, true, "DirectDisabled")]

@@ -188,10 +188,10 @@ async fn a_runtime_that_kim_reconciles_meanwhile_is_signalled_again(
     sleep(since_acknowledgement).await;
     env.kcp.put(of_another_type());
     env.quiet().await;
-    assert_eq!(env.signaled_revision("a").as_deref(), Some("stale"));
     let ready = json!({"status": {"state": "Ready"}});
     env.kcp.merge("runtimes", "a", &ready);
     env.quiet().await;
+    assert_eq!(env.signaled_revision("a").as_deref(), Some("stale"));
     env.forget();
     env.kcp.put(pull_secret("one"));
     env.until_signalled(&["a"]).await;

@@ -80,7 +80,7 @@ impl SignalKeys {
     }
 
     /// Returns whether it is unknown which of the two keys KIM obeys.
-    pub(super) fn obeys_any(self) -> bool {
+    pub(super) fn obeyed_key_is_unknown(self) -> bool {
         self == Self::Both { obeyed: None }
     }
 

@@ -48,7 +48,7 @@ impl Counts {
             (false, _) => (&mut self.waiting, false),
             (true, true) if is_complete => (&mut self.progressing, false),
             (true, true) if is_failed => (&mut self.failed, true),
-            (true, true) if runtime.copying => {
+            (true, true) if runtime.copying && !runtime.foreign => {
                 self.copying += 1;
                 (&mut self.progressing, false)
             }

@@ -51,6 +51,7 @@ fn runtime(signaled: Option<&str>, keys: &str) -> ObservedRuntime {
         foreign: false,
         spoiled: false,
         copying: false,
+        reconciled: false,
         state: RuntimeState::Ready,
         created: None,
     }

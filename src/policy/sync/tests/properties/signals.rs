@@ -20,6 +20,8 @@ struct Runtime {
     copied: Option<[Source; 3]>,
     /// Whether KIM reconciles the Runtime, and copies the sources at the end.
     copying: bool,
+    /// Whether KIM has ended a reconcile that the controller has not observed yet.
+    reconciled: bool,
     before: Option<ObservedRuntime>,
     signals: usize,
 }
@@ -45,7 +47,7 @@ enum Event {
     Sources([Source; 3], bool),
     Reconcile(prop::sample::Index),
     Acknowledge(prop::sample::Index),
-    /// KIM copies the sources at the end of a pass, or starts a pass without a signal.
+    /// KIM copies the sources at the end of a reconcile, or starts one without a signal.
     Copy(prop::sample::Index),
     /// Another client sets the keys.
     Force(prop::sample::Index),
@@ -93,6 +95,7 @@ impl Runtime {
             foreign: false,
             spoiled: false,
             copying: self.copying,
+            reconciled: std::mem::take(&mut self.reconciled),
             state: RuntimeState::Ready,
             created: None,
         };
@@ -110,6 +113,7 @@ impl Model {
             is_direct: false,
             copied: Some(known),
             copying: false,
+            reconciled: false,
             before: None,
             signals: 0,
         };
@@ -226,12 +230,13 @@ impl Model {
         }
     }
 
-    /// Ends the pass of KIM over a Runtime, or starts one.
+    /// Ends the reconcile of a Runtime by KIM, or starts one.
     fn copy(&mut self, index: usize) {
         let content = self.is_usable().then_some(self.known);
         let runtime = &mut self.runtimes[index];
         if runtime.copying {
             runtime.copied = content;
+            runtime.reconciled = true;
         }
         runtime.copying = !runtime.copying;
         self.evaluate();
@@ -260,7 +265,13 @@ impl Model {
                 self.evaluate();
             }
             Event::Crash => {
-                // Signals are marked as stale within seconds. An acknowledgement and a crash before that are not covered.
+                // Signals are marked as stale within seconds. An acknowledgement and a crash before that are not covered,
+                // and neither is a reconcile by KIM that lasts beyond the crash.
+                for index in 0..count {
+                    if self.runtimes[index].copying {
+                        self.copy(index);
+                    }
+                }
                 for index in 0..count {
                     let observed = self.runtimes[index].observe(self.keys);
                     if self.target().step(&observed) == Step::MarkStale {
@@ -322,7 +333,10 @@ proptest! {
                 }
             }
         }
-        let others = |it: &Event| matches!(it, Event::Force(_) | Event::ToDirect(_) | Event::Crash);
+        let is_unknown = keys == SignalKeys::Both { obeyed: None };
+        let others = |it: &Event| {
+            matches!(it, Event::Force(_) | Event::ToDirect(_)) || is_unknown && matches!(it, Event::Crash)
+        };
         for index in 0..count {
             let step = model.reconcile(index);
             let runtime = &model.runtimes[index];
