@@ -2,8 +2,8 @@
 //!
 //! Invariants: of several statuses of one runtime only the latest is written, and never two concurrently. All writes
 //! share a rate limit and back off after a failure. A failed write is repeated unless a later status replaced it. A
-//! status that also has an Event is written before others, unless its write has failed. A runtime has at most one Event per minute. Reason:
-//! KCP has many clients, and thousands of runtimes may change at once.
+//! status that also has an Event is written before others, unless its write has failed. A runtime has at most one Event
+//! per minute. Reason: KCP has many clients, and thousands of runtimes may change at once.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
