@@ -75,18 +75,23 @@ impl Webhook {
 
     /// Returns the value of a series in each replica, of which there must be at least one.
     pub(crate) async fn values(&self, series: &str) -> Result<BTreeMap<String, f64>> {
+        let values = self.all_values(series).await?;
+        ensure!(!values.is_empty(), "the webhook has no replica");
+        Ok(values)
+    }
+
+    /// Returns the sum of a series over all replicas, 0 without a replica.
+    pub(crate) async fn sum(&self, series: &str) -> Result<f64> {
+        Ok(self.all_values(series).await?.values().sum())
+    }
+
+    async fn all_values(&self, series: &str) -> Result<BTreeMap<String, f64>> {
         let mut values = BTreeMap::new();
         for replica in self.replicas().await? {
             let value = replica.metrics().await?.sum_of_known(series)?;
             values.insert(replica.pod, value);
         }
-        ensure!(!values.is_empty(), "the webhook has no replica");
         Ok(values)
-    }
-
-    /// Returns the sum of a series over all replicas.
-    pub(crate) async fn sum(&self, series: &str) -> Result<f64> {
-        Ok(self.values(series).await?.values().sum())
     }
 
     /// Returns how often the API server admitted an object because the webhook did not respond.
