@@ -239,12 +239,11 @@ async fn has_metric(
         scenario.observed.note(RECORDED, json!({ series: values }));
         return Ok(());
     };
-    let before = match change {
-        "is" => &Value::Null,
-        _ => {
-            let recorded = scenario.observed.noted(RECORDED)?.get(&series);
-            recorded.with_context(|| format!("no earlier step recorded {series}"))?
-        }
+    let before = if change == "is" {
+        &Value::Null
+    } else {
+        let recorded = scenario.observed.noted(RECORDED)?.get(&series);
+        recorded.with_context(|| format!("no earlier step recorded {series}"))?
     };
     let (least, limit) = (
         least.parse()?,

@@ -18,7 +18,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{PartialObjectMeta, Selector};
 use kube::runtime::watcher::Config;
 use kube::{Api, Client, ResourceExt};
-use policy::sync::signal::{Eligibility, ObservedKeys, ObservedRuntime, SignalKeys, Target};
+use policy::sync::signal::{
+    Eligibility, KimActivity, ObservedKeys, ObservedRuntime, SignalKeys, Target,
+};
 use tokio::time::{Instant, sleep};
 
 use super::runtime::CachedRuntime;
@@ -118,9 +120,13 @@ impl RuntimeCache {
         for (name, cached) in &mut self.runtimes {
             let is_direct = self.direct.contains(&**name);
             cached.copying_until = cached.copying_until.filter(|until| now < *until);
-            cached.runtime.copying = cached.copying_until.is_some();
+            let is_reconciled = std::mem::take(&mut cached.is_reconciled);
+            cached.runtime.activity = match cached.copying_until {
+                Some(_) => KimActivity::Copying,
+                None if is_reconciled => KimActivity::Reconciled,
+                None => KimActivity::None,
+            };
             cached.runtime.spoiled |= !is_direct && target.spoils(&cached.runtime);
-            cached.runtime.reconciled = false;
         }
         self.runtimes
             .values()

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource as _;
 use kube::core::Selector;
 use policy::sync::signal::{
-    KeyState, ObservedKeys, ObservedRuntime, RuntimeState, SignalKeys, Signaled,
+    KeyState, KimActivity, ObservedKeys, ObservedRuntime, RuntimeState, SignalKeys, Signaled,
 };
 use tokio::time::Instant;
 
@@ -29,6 +29,8 @@ pub(super) struct CachedRuntime {
     pub(super) runtime: ObservedRuntime,
     /// Time until which KIM may not have copied the sources after its last acknowledgement.
     pub(super) copying_until: Option<Instant>,
+    /// Whether KIM has ended a reconcile since the previous evaluation.
+    pub(super) is_reconciled: bool,
 }
 
 impl CachedRuntime {
@@ -53,8 +55,7 @@ impl CachedRuntime {
                 },
                 foreign: false,
                 spoiled: false,
-                copying: false,
-                reconciled: false,
+                activity: KimActivity::None,
                 state: match view.state() {
                     _ if is_true(&metadata.annotations, SUSPEND_RECONCILIATION) => {
                         RuntimeState::Suspended
@@ -65,6 +66,7 @@ impl CachedRuntime {
                 created: metadata.creation_timestamp.as_ref().map(|it| it.0),
             },
             copying_until: None,
+            is_reconciled: false,
         }
     }
 
@@ -80,11 +82,11 @@ impl CachedRuntime {
         self.runtime.follow(before.map(|it| &it.runtime), keys);
         let is_complete = |it: &Self| keys.state(it.runtime.keys) == KeyState::Complete;
         let is_ended = |it: &Self| {
-            it.runtime.reconciled
+            it.is_reconciled
                 || it.runtime.state == RuntimeState::NotReady
                     && self.runtime.state == RuntimeState::Ready
         };
-        self.runtime.reconciled = before.is_some_and(is_ended);
+        self.is_reconciled = before.is_some_and(is_ended);
         self.copying_until = before.and_then(|before| {
             if is_complete(before) && !is_complete(&self) {
                 return Some(Instant::now() + COPY_DURATION);

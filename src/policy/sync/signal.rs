@@ -74,6 +74,18 @@ pub enum RuntimeState {
     Suspended,
 }
 
+/// What KIM has done recently with a Runtime.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KimActivity {
+    /// Nothing.
+    #[default]
+    None,
+    /// KIM acknowledged a signal so recently that it may not have copied the sources yet.
+    Copying,
+    /// KIM has ended a reconcile since the previous evaluation.
+    Reconciled,
+}
+
 /// The observed state of a Runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObservedRuntime {
@@ -88,10 +100,8 @@ pub struct ObservedRuntime {
     /// Whether the stored revision must be marked as stale: KIM may have copied, or may copy, a source that cannot be
     /// used (see [`Target::spoils`]), or an admission plugin removed the keys of the signal.
     pub spoiled: bool,
-    /// Whether KIM acknowledged a signal so recently that it may not have copied the sources yet.
-    pub copying: bool,
-    /// Whether KIM has ended a reconcile since the previous evaluation.
-    pub reconciled: bool,
+    /// What KIM has done recently.
+    pub activity: KimActivity,
     /// The state of the Runtime.
     pub state: RuntimeState,
     /// When it was created, in whole seconds.
@@ -192,7 +202,7 @@ impl Target {
     /// marked as stale.
     #[must_use]
     pub fn spoils(&self, runtime: &ObservedRuntime) -> bool {
-        let is_reconciled = runtime.copying || runtime.reconciled;
+        let is_reconciled = runtime.activity != KimActivity::None;
         let has_signal = self.keys.state(runtime.keys) == KeyState::Complete;
         !self.usable
             && runtime.eligibility == Eligibility::Selected

@@ -1,6 +1,6 @@
 //! Gates and limits of signals.
 
-use super::{KeyState, ObservedRuntime, RuntimeState, Signaled, Target};
+use super::{KeyState, KimActivity, ObservedRuntime, RuntimeState, Signaled, Target};
 // The failure limit has the same type as the failure limit of rollouts.
 use crate::sync::rollout::MaxFailures;
 
@@ -48,7 +48,7 @@ impl Counts {
             (false, _) => (&mut self.waiting, false),
             (true, true) if is_complete => (&mut self.progressing, false),
             (true, true) if is_failed => (&mut self.failed, true),
-            (true, true) if runtime.copying && !runtime.foreign => {
+            (true, true) if runtime.activity == KimActivity::Copying && !runtime.foreign => {
                 self.copying += 1;
                 (&mut self.progressing, false)
             }

@@ -8,8 +8,8 @@ use super::samples::{AT_ONCE, NOT_YET, secret, source_names, sources, unreadable
 use crate::sync::ObjectNames;
 use crate::sync::rollout::MaxFailures;
 use crate::sync::signal::{
-    Advance, Counts, Eligibility, Gates, Limits, ObservedKeys, ObservedRuntime, PersistedState,
-    Place, Revisions, RuntimeState, SignalKeys, Signaled, Step, StopReason, Target,
+    Advance, Counts, Eligibility, Gates, KimActivity, Limits, ObservedKeys, ObservedRuntime,
+    PersistedState, Place, Revisions, RuntimeState, SignalKeys, Signaled, Step, StopReason, Target,
     needs_kim_signal,
 };
 use crate::sync::sources::{SourceState, Sources};
@@ -50,8 +50,7 @@ fn runtime(signaled: Option<&str>, keys: &str) -> ObservedRuntime {
         },
         foreign: false,
         spoiled: false,
-        copying: false,
-        reconciled: false,
+        activity: KimActivity::None,
         state: RuntimeState::Ready,
         created: None,
     }
@@ -330,7 +329,7 @@ fn each_selected_runtime_has_one_state() {
         not_ready(runtime(Some(NOW), "l")),
         suspended(runtime(Some(NOW), "")),
         ObservedRuntime {
-            copying: true,
+            activity: KimActivity::Copying,
             ..runtime(Some(NOW), "")
         },
         ObservedRuntime {

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::{AT_ONCE, NOT_YET, Source, source, sources};
 use crate::sync::signal::{
-    Advance, Counts, Eligibility, KeyState, ObservedKeys, ObservedRuntime, PersistedState, Place,
-    RuntimeState, SignalKeys, Signaled, Step, Target,
+    Advance, Counts, Eligibility, KeyState, KimActivity, ObservedKeys, ObservedRuntime,
+    PersistedState, Place, RuntimeState, SignalKeys, Signaled, Step, Target,
 };
 
 /// A Runtime, and its last observation.
@@ -94,8 +94,11 @@ impl Runtime {
             },
             foreign: false,
             spoiled: false,
-            copying: self.copying,
-            reconciled: std::mem::take(&mut self.reconciled),
+            activity: match (self.copying, std::mem::take(&mut self.reconciled)) {
+                (true, _) => KimActivity::Copying,
+                (false, true) => KimActivity::Reconciled,
+                (false, false) => KimActivity::None,
+            },
             state: RuntimeState::Ready,
             created: None,
         };
