@@ -4,8 +4,9 @@
 //! logs a change of state once, and reports failures with a readiness check. Its stream contains only events. Invariant:
 //! the stream returns no error and does not end. Each watch has a separate backoff.
 //!
-//! A watch that gets no response of the API server two times in a row lists again. An API server that was restored from a backup may have earlier
-//! resource versions: it accepts a watch from a later one, and sends no event before it has reached that version.
+//! A watch that gets no response of the API server two times in a row lists again. An API server that was restored from
+//! a backup may have earlier resource versions: it accepts a watch from a later one, and sends no event before it has
+//! reached that version.
 //!
 //! The check is not ready until the first list is complete. After that a failing watch only sets a message, because the
 //! last state is still served. A failing watch is also a metric (`metrics`). Check and metric end with the stream: a
@@ -71,10 +72,10 @@ fn supervise<K: Send + 'static>(
             let text = error.as_ref().map(|it| error_chain(it));
             let earlier_failures = health.failed(text.as_deref().unwrap_or("the watch ended"));
             // Once in an outage: after it the watcher of kube tries the list itself until it succeeds.
-            if earlier_failures == 1 && error.as_ref().is_some_and(is_unreachable) {
-                health.lists_again = true;
-                events = begin();
-            } else if error.is_none() {
+            let lists_again =
+                earlier_failures == 1 && error.as_ref().is_some_and(is_without_response);
+            if lists_again || error.is_none() {
+                health.lists_again |= lists_again;
                 events = begin();
             }
             sleep(Backoff::WATCH.delay(earlier_failures, fastrand::u64(..))).await;
@@ -82,15 +83,12 @@ fn supervise<K: Send + 'static>(
     })
 }
 
-/// Returns whether the API server did not respond. While it rejects watches, lists would only be more load.
-fn is_unreachable(error: &watcher::Error) -> bool {
-    let is_response = |error: &kube::Error| matches!(error, kube::Error::Api(_));
+/// Returns whether a watch got no response of the API server. While it rejects watches, lists would only be more load.
+fn is_without_response(error: &watcher::Error) -> bool {
     match error {
-        watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => {
-            !is_response(error)
-        }
+        watcher::Error::WatchStartFailed(error) => !matches!(error, kube::Error::Api(_)),
         watcher::Error::WatchFailed(_) => true,
-        watcher::Error::WatchError(_) | watcher::Error::NoResourceVersion => false,
+        _ => false,
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use api::bootstrapper::{Condition, GROUP, VERSION};
+use api::bootstrapper::{Condition, ConditionStatus, GROUP, VERSION};
 use api::kcp::CONTROLLER_FIELD_MANAGER;
 use api::rollout::{
     COMPLETED, KIND, ROLLBACK_ANNOTATION, RolloutStatus, RuntimeBootstrapperRollout,
@@ -148,6 +148,11 @@ async fn write(
         objects.patch_status(name, &parameters, &patch).await?;
     }
     Ok(())
+}
+
+/// Returns whether a condition is `Completed` with the status True.
+pub(crate) fn is_completed(condition: &Condition) -> bool {
+    condition.kind == COMPLETED && condition.status == ConditionStatus::True
 }
 
 /// Returns the two conditions of a rollout. A condition whose status does not change keeps its transition time. `now`

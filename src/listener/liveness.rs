@@ -15,8 +15,9 @@
 //! Old releases never send `ending`, and count follow-ups as spooled; of those, a watcher that started up to three intervals
 //! *before* the last heartbeat also counts as the replacement (rolling updates start the new Pod first). A resync is also
 //! required when event numbers leap absurdly, when numbered events cannot arrive any more, when reviews arrive again, when the
-//! webhook entries of the manager were written (again), also while the listener starts, and when the first heartbeat of a runtime arrives later than three
-//! intervals after the start of the listener: the operator's first reconcile may precede the webhook there.
+//! webhook entries of the manager were written (again), also while the listener starts, and when the first heartbeat of a
+//! runtime arrives later than three intervals after the start of the listener: the operator's first reconcile may precede
+//! the webhook there.
 //!
 //! Invariant: [`Options::runtimes`](crate::Options::runtimes) limits the memory, with four watchers per runtime, of at most
 //! 16 KiB each. A runtime causes at most one resync per interval. Nothing is persisted, so operators reconcile all objects

@@ -246,8 +246,8 @@ impl Outbox {
         });
     }
 
-    /// A review for `manager` was not read or not understood, so a change may have been missed: a manager that is configured, has a Watcher, or has
-    /// accepted an event, is asked for a resync.
+    /// A review for `manager` was not read or not understood, so a change may have been missed: a manager that is
+    /// configured, has a Watcher, or has accepted an event, is asked for a resync.
     pub fn mark_unread(&self, manager: &PathSegment, now: Instant) {
         let now = self.monotonic(now);
         self.shared.change(now, |state| state.unread(manager, now));

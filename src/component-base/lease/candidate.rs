@@ -175,8 +175,11 @@ impl Candidate {
             }
         };
         match written {
-            Ok(lease) if self.observe(Some(lease.clone())) => Ok(LeadershipState::Restored),
-            Ok(_) => Ok(LeadershipState::Leader(fence)),
+            Ok(lease) => Ok(if self.observe(Some(lease)) {
+                LeadershipState::Restored
+            } else {
+                LeadershipState::Leader(fence)
+            }),
             Err(error) if is_conflict(&error) => {
                 self.base = None;
                 Ok(LeadershipState::Unknown)

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::bootstrapper::{Condition, ConditionStatus, GROUP, VERSION};
+use api::bootstrapper::{Condition, GROUP, VERSION};
 use api::rollout::{
     COMPLETED, CompletedRevision, KIND, MAX_FAILED_RUNTIMES, ROLLBACK_PREVIOUS, RolloutCounts,
     RolloutStatus,
@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, watch};
 use super::revisions::Installations;
 use crate::absent::PendingEvent;
 use crate::kube_events::EventWriter;
-use crate::rollouts::{Stored, conditions, publish};
+use crate::rollouts::{Stored, conditions, is_completed, publish};
 
 /// Maximum number of completed revisions in the status.
 const HISTORY: usize = 10;
@@ -28,10 +28,10 @@ const HISTORY: usize = 10;
 /// Reason of the condition while all sources but an invalid one are rolled out.
 const INVALID_SOURCE: &str = "InvalidSource";
 
-/// Returns whether a condition shows that a rollout is complete.
-fn is_completed(condition: &Condition) -> bool {
-    let is_true = condition.status == ConditionStatus::True;
-    condition.kind == COMPLETED && (is_true || condition.reason == INVALID_SOURCE)
+/// Returns whether a condition shows that all sources but an invalid one are rolled out.
+fn is_complete(condition: &Condition) -> bool {
+    let but_invalid = condition.kind == COMPLETED && condition.reason == INVALID_SOURCE;
+    but_invalid || is_completed(condition)
 }
 
 /// The stored objects, and the channels of the tasks that write statuses and Events.
@@ -126,7 +126,7 @@ impl RolloutReporter {
             completed.and_then(|it| it.parse().ok()),
             is_same.then(|| Resumed {
                 step: step.unwrap_or(1).saturating_sub(1),
-                is_complete: status.conditions.iter().any(is_completed),
+                is_complete: status.conditions.iter().any(is_complete),
             }),
         )
     }

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use api::bootstrapper::{Condition, ConditionStatus};
-use api::rollout::{COMPLETED, RolloutCounts, RolloutStatus};
+use api::rollout::{RolloutCounts, RolloutStatus};
 use policy::sync::signal::{Counts, Limits, Revisions, StopReason};
 use policy::sync::sources::Sources;
 use tokio::sync::watch;
@@ -11,7 +10,7 @@ use tokio::time::Instant;
 
 use super::evaluation::Evaluation;
 use super::runtime::COPY_DURATION;
-use crate::rollouts::{Stored, conditions};
+use crate::rollouts::{Stored, conditions, is_completed};
 
 /// Reason why no Runtime is signaled, with a message.
 pub(super) type Stop = (StopReason, String);
@@ -85,10 +84,6 @@ impl StatusPublisher {
             differs
         });
     }
-}
-
-fn is_completed(condition: &Condition) -> bool {
-    condition.kind == COMPLETED && condition.status == ConditionStatus::True
 }
 
 /// Returns the message of a reason.

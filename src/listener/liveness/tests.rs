@@ -1,5 +1,6 @@
 //! Tests of silence, missing events, and memory limits.
 
+mod entries;
 mod resync;
 mod reviews;
 

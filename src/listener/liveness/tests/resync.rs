@@ -3,14 +3,14 @@
 use super::*;
 
 /// Returns a heartbeat in the format of this release.
-fn current(boot_id: &str, spool_depth: u64, follow_up_depth: u64) -> Heartbeat {
+pub(super) fn current(boot_id: &str, spool_depth: u64, follow_up_depth: u64) -> Heartbeat {
     let mut heartbeat = beat(boot_id, 9, spool_depth);
     heartbeat.follow_up_depth = follow_up_depth;
     heartbeat.reviews_seen = Some(0);
     heartbeat
 }
 
-fn last(boot_id: &str, spool_depth: u64) -> Heartbeat {
+pub(super) fn last(boot_id: &str, spool_depth: u64) -> Heartbeat {
     let mut heartbeat = current(boot_id, spool_depth, 1);
     heartbeat.ending = true;
     heartbeat
@@ -24,7 +24,7 @@ fn requesting(boot_id: &str) -> Heartbeat {
 
 impl Listening {
     /// Returns the number of resyncs since the last call, all of runtime `r`.
-    fn resyncs(&mut self) -> usize {
+    pub(super) fn resyncs(&mut self) -> usize {
         let runtime_id = id("r");
         let resync = Notification::ResyncRequired { runtime_id };
         let taken = self.taken();
@@ -32,7 +32,7 @@ impl Listening {
     }
 
     /// Sends heartbeats of these watchers for five minutes.
-    async fn beats(&self, make: impl Fn(&str) -> Heartbeat, watchers: &[&str]) {
+    pub(super) async fn beats(&self, make: impl Fn(&str) -> Heartbeat, watchers: &[&str]) {
         for _ in 0..5 {
             for watcher in watchers {
                 self.send("r", make(watcher));
@@ -207,29 +207,6 @@ async fn replica_that_is_not_heard_makes_the_runtime_unresponsive_until_it_is_he
     }
 }
 
-/// A client deleted the webhook configuration, and the controller created it again. The replicas have its hash one after the other.
-#[tokio::test(start_paused = true)]
-async fn webhook_entries_that_are_written_again_require_one_resync() {
-    let mut listening = Listening::new();
-    let rounds = [
-        ("one", "one", 0),
-        ("two", "one", 1),
-        ("two", "one", 0),
-        ("two", "two", 0),
-        ("one", "two", 1),
-        ("one", "one", 0),
-    ];
-    for (round, (a, b, expected)) in rounds.into_iter().enumerate() {
-        for (watcher, hash) in [("a", a), ("b", b)] {
-            let mut heartbeat = current(watcher, 0, 0);
-            heartbeat.webhook_entry_hash = Some(hash.to_owned());
-            listening.send("r", heartbeat);
-        }
-        listening.pass(Duration::from_mins(1)).await;
-        assert_eq!(listening.resyncs(), expected, "round {round}");
-    }
-}
-
 /// The operator reconciled everything at its start, when no webhook sent reviews of its objects on this runtime.
 #[rstest]
 #[case::soon_after_the_start(179, |_: &Listening| (), 0)]
@@ -261,57 +238,6 @@ async fn runtimes_beyond_the_limit_require_no_resync_with_each_heartbeat() {
         listening.pass(HEARTBEAT_INTERVAL).await;
     }
     assert_eq!(listening.taken(), []);
-}
-
-/// The operator reconciled everything when the listener started. The watchers say since when they know the entries.
-#[rstest]
-#[case::before_the_start(30, 0)]
-#[case::after_the_start(29, 1)]
-#[tokio::test(start_paused = true)]
-async fn webhook_entries_that_were_written_after_the_start_require_one_resync(
-    #[case] age: u64,
-    #[case] expected: usize,
-) {
-    let mut listening = Listening::new();
-    listening.liveness.check(&listening.queue);
-    listening.pass(Duration::from_secs(30)).await;
-    for minute in 0..3 {
-        for watcher in ["a", "b"] {
-            let mut heartbeat = current(watcher, 0, 0);
-            heartbeat.webhook_entry_hash = Some("one".to_owned());
-            heartbeat.webhook_entry_age_seconds = Some(age + 60 * minute);
-            listening.send("r", heartbeat);
-        }
-        listening.pass(Duration::from_mins(1)).await;
-    }
-    assert_eq!(listening.resyncs(), expected);
-}
-
-/// The watcher ran before its webhook existed: its first heartbeats have no hash.
-#[rstest]
-#[case::of_a_running_watcher(["a", "b"], 1)]
-#[case::of_a_newer_release(["c", "d"], 0)]
-#[tokio::test(start_paused = true)]
-async fn first_webhook_entries_require_one_resync(
-    #[case] watchers: [&str; 2],
-    #[case] expected: usize,
-) {
-    let mut listening = Listening::new();
-    let make = |it: &str| current(it, 0, 0);
-    listening.beats(make, &["a", "b"]).await;
-    for ended in ["a", "b"] {
-        if !watchers.contains(&ended) {
-            listening.send("r", last(ended, 0));
-        }
-    }
-    let make = |it: &str| {
-        let mut heartbeat = current(it, 0, 0);
-        heartbeat.webhook_entry_hash = Some("one".to_owned());
-        heartbeat.webhook_entry_age_seconds = Some(5);
-        heartbeat
-    };
-    listening.beats(make, &watchers).await;
-    assert_eq!(listening.resyncs(), expected);
 }
 
 /// Another listener has accepted them, and did not pass them on before its process ended.

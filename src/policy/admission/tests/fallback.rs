@@ -171,14 +171,17 @@ fn a_policy_that_costs_too_much_is_an_error(
 #[case::nothing_to_do(json!({"overrides": {}, "availableFeatures": [api::Feature::RegistryRewrite.key()]}))]
 #[case::bundle_absent(json!({"overrides": {}, "availableFeatures": [api::Feature::TrustBundle.key()]}))]
 fn a_document_that_changes_no_pod_has_no_policy(#[case] document: Value) {
-    let configuration = configuration(&document, None);
-    let spec = fallback_spec(
-        &configuration,
+    assert_eq!(with_an_invalid_secret(&document), Ok(None));
+}
+
+/// Returns the policy of a document whose pull Secret is invalid, and whose trust bundle is absent.
+fn with_an_invalid_secret(document: &Value) -> Result<Option<FallbackSpec>, PolicyTooLarge> {
+    fallback_spec(
+        &configuration(document, None),
         &PullSecret::Invalid,
         TrustBundlePresence::Absent,
         "kyma-system",
-    );
-    assert_eq!(spec, Ok(None));
+    )
 }
 
 /// Where the pull Secret itself is, no kubelet can parse it. Pods of other Namespaces use copies of its last valid content.
@@ -189,13 +192,7 @@ fn an_invalid_pull_secret_is_named_outside_its_own_namespace(#[case] inject: &st
     let document = json!({
         "overrides": {}, "availableFeatures": [api::Feature::PullSecret.key()], "imagePullSecret": {"inject": inject},
     });
-    let configuration = configuration(&document, None);
-    let spec = fallback_spec(
-        &configuration,
-        &PullSecret::Invalid,
-        TrustBundlePresence::Absent,
-        "kyma-system",
-    );
+    let spec = with_an_invalid_secret(&document);
     let spec = spec.unwrap().expect("a policy").spec;
     let expression = spec["mutations"][0]["jsonPatch"]["expression"].as_str();
     let expression = expression.unwrap();

@@ -17,6 +17,19 @@ use crate::watches::fixtures::watches_of;
 /// The path of the subresource, which the API server of the tests does not serve: the response is 404.
 pub(super) const EVICTION: &str = " /api/v1/namespaces/shop/pods/web/eviction";
 
+/// Returns the specification of a Pod with all changes of the configuration.
+pub(super) fn adapted_spec() -> Value {
+    json!({
+        "containers": [{
+            "name": "c", "image": "mirror.example/web:1",
+            "volumeMounts": [{"name": "rt-bundle", "mountPath": "/etc/ssl/certs", "readOnly": true}],
+        }],
+        "volumes": [{"name": "rt-bundle", "projected": {"sources": [
+            {"clusterTrustBundle": {"name": "roots", "path": "ca.crt"}},
+        ]}}],
+    })
+}
+
 /// A cluster whose configuration covers Namespace `shop`, and the leader of the webhook.
 pub(super) struct Environment {
     pub(super) server: ApiServer,
@@ -156,15 +169,7 @@ impl Environment {
         });
         if is_adapted {
             pod["metadata"]["annotations"] = json!({MARKER: "true"});
-            pod["spec"] = json!({
-                "containers": [{
-                    "name": "c", "image": "mirror.example/web:1",
-                    "volumeMounts": [{"name": "rt-bundle", "mountPath": "/etc/ssl/certs", "readOnly": true}],
-                }],
-                "volumes": [{"name": "rt-bundle", "projected": {"sources": [
-                    {"clusterTrustBundle": {"name": "roots", "path": "ca.crt"}},
-                ]}}],
-            });
+            pod["spec"] = adapted_spec();
         }
         self.server.put(&pod);
     }

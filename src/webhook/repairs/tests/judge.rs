@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::super::pod::{Basis, JudgedPod, StoredPod};
 use super::CREATED;
+use super::env::adapted_spec;
 use crate::snapshot::ActiveRevision;
 
 /// Judges a stored Pod by a configuration that rewrites images of `old.example` and mounts a trust bundle, both since the time
@@ -87,15 +88,7 @@ fn a_pod_that_the_policy_adapted_is_adapted(
 fn a_pod_with_all_changes_that_is_outdated_does_not_prove_that_evictions_help() {
     let mut pod = stored("mirror.example/web:1");
     pod["metadata"]["annotations"] = json!({api::names::MARKER: "true"});
-    pod["spec"] = json!({
-        "containers": [{
-            "name": "c", "image": "mirror.example/web:1",
-            "volumeMounts": [{"name": "rt-bundle", "mountPath": "/etc/ssl/certs", "readOnly": true}],
-        }],
-        "volumes": [{"name": "rt-bundle", "projected": {"sources": [
-            {"clusterTrustBundle": {"name": "roots", "path": "ca.crt"}},
-        ]}}],
-    });
+    pod["spec"] = adapted_spec();
     let tracked = judged(&pod, "kyma-system", false).unwrap().tracked;
     let outdated = Deviation::Outdated(RestartCause::TrustBundle);
     assert_eq!(

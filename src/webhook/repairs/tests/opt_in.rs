@@ -86,8 +86,8 @@ async fn pods_are_listed_for_a_changed_label_only_if_a_selector_reads_labels(
     assert_eq!(env.server.count("list pods other/"), usize::from(selector));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_namespace_that_opts_in_covers_its_new_pods_only() {
+/// Returns an environment with a Pod from before the opt-in of its Namespace, and a missed one from after it.
+async fn opted_in_between() -> Environment {
     let env = Environment::start(EvictionSettings::default()).await;
     put_pod(&env, "before");
     sleep(Duration::from_secs(10)).await;
@@ -95,6 +95,12 @@ async fn a_namespace_that_opts_in_covers_its_new_pods_only() {
     sleep(Duration::from_secs(10)).await;
     put_pod(&env, "after");
     env.until(MISSED_IN_OTHER, Some(1.0)).await;
+    env
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_opts_in_covers_its_new_pods_only() {
+    let env = opted_in_between().await;
     sleep(Duration::from_secs(30)).await;
     assert_eq!(env.value(MISSED_IN_OTHER), Some(1.0));
 }
@@ -119,13 +125,7 @@ async fn a_later_annotation_of_a_namespace_hides_no_pod_that_the_document_covers
 /// The client that opted a Namespace in writes one of its labels. Field managers then tell the time of the label.
 #[tokio::test(start_paused = true)]
 async fn a_later_write_by_the_client_that_opted_in_hides_no_missed_pod_from_the_next_leader() {
-    let mut env = Environment::start(EvictionSettings::default()).await;
-    put_pod(&env, "before");
-    sleep(Duration::from_secs(10)).await;
-    opt_in(&env, "other");
-    sleep(Duration::from_secs(10)).await;
-    put_pod(&env, "after");
-    env.until(MISSED_IN_OTHER, Some(1.0)).await;
+    let mut env = opted_in_between().await;
     sleep(Duration::from_secs(10)).await;
     env.server.edit("namespaces", ("", "other"), |namespace| {
         namespace["metadata"]["labels"] = json!({"team": "a"});
