@@ -197,7 +197,7 @@ impl Env {
             content,
             readiness: Readiness::default(),
             connect_timeout: Duration::from_millis(500),
-            patience: Duration::from_secs(10),
+            patience: Duration::from_secs(30),
             registry: Registry::default(),
             running: None,
         }

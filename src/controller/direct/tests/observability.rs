@@ -52,8 +52,6 @@ fn backdate(env: &Env, name: &str, hours: i64) {
 #[tokio::test]
 async fn gauges_count_runtimes_by_condition_and_show_the_oldest_unsynchronized_age() {
     let mut env = Env::new();
-    // The gauges of runtimes are computed every five seconds.
-    env.patience = Duration::from_secs(30);
     let clusters = env.converge(&["a", "b"]).await;
     let ready = [r#"{reason="Ready",status="True",type="Ready"} 2"#];
     until_samples(&env, READY, &ready).await;
