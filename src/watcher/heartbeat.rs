@@ -305,14 +305,14 @@ impl Heartbeats {
 
     async fn post(&self, manager: &PathSegment, ending: bool) -> Answer {
         let outbox = &self.sources.outbox;
-        let report = outbox.manager_report(manager, Instant::now().into_std());
+        let sent = Instant::now().into_std();
+        let report = outbox.manager_report(manager, sent);
         let heartbeat = self.heartbeat(manager, &report, ending);
         match self.channel.post_heartbeat(manager, &heartbeat).await {
             Ok(()) => {
                 self.metrics.heartbeat("accepted");
                 if let Some(mark) = report.resync {
-                    let now = Instant::now().into_std();
-                    outbox.resync_reported(manager, mark, now);
+                    outbox.resync_reported(manager, mark, sent);
                 }
                 Answer::Accepted
             }

@@ -235,11 +235,13 @@ impl Outbox {
             .change(now, |state| state.set_watching(names, now));
     }
 
-    /// `manager` has acknowledged a heartbeat that carried `mark`. A later loss keeps its mark.
-    pub fn resync_reported(&self, manager: &PathSegment, mark: ResyncMark, now: Instant) {
-        let now = self.monotonic(now);
-        self.shared.change(now, |state| {
-            if state.queue.managers.resync_reported(manager, mark) {
+    /// `manager` has acknowledged a heartbeat that carried `mark` and was sent at `sent`. A later loss keeps its mark, and so
+    /// does a change that may not have been stored at that time, because its admission had just ended.
+    pub fn resync_reported(&self, manager: &PathSegment, mark: ResyncMark, sent: Instant) {
+        let sent = self.monotonic(sent);
+        self.shared.change(sent, |state| {
+            let is_stored = mark.stored_by <= sent;
+            if is_stored && state.queue.managers.resync_reported(manager, mark) {
                 let name = manager.as_str().as_bytes();
                 state.handoff.record(Kind::ResyncReported, name);
             }

@@ -250,6 +250,11 @@ impl Queue {
         })
     }
 
+    /// Returns when a change whose review arrives at `now` is stored at the latest.
+    pub(super) fn stored_by(&self, now: MonotonicTime) -> MonotonicTime {
+        now.after(self.follow_up_delay)
+    }
+
     /// Records that the event of `ticket` is delivered. Returns the key if its object is removed.
     pub(super) fn delivered(&mut self, ticket: Ticket, now: MonotonicTime) -> Option<Arc<[u8]>> {
         let follow_up_delay = self.follow_up_delay;

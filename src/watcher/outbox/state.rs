@@ -4,7 +4,7 @@
 use watcher_types::{PathSegment, WatchEvent};
 
 use super::handoff::Handoff;
-use super::queue::managers::{self, ManagerId, Managers};
+use super::queue::managers::{self, EARLIER, ManagerId, Managers};
 use super::queue::{Limits, MonotonicTime, Queue, Ticket};
 use super::record::{self, Kind};
 use super::segments::RecoveredState;
@@ -54,10 +54,10 @@ impl State {
                 self.handoff.record(Kind::Put, &key);
                 Stored::Spooled
             } else {
-                self.drop_full(manager)
+                self.drop_full(manager, now)
             }
         } else {
-            self.reject_unregistered(manager)
+            self.reject_unregistered(manager, now)
         };
         self.key = key;
         stored
@@ -67,7 +67,7 @@ impl State {
     pub(super) fn rejected(&mut self, ticket: Ticket) {
         if let Some((key, manager)) = self.queue.rejected(ticket) {
             self.dropped.rejected += 1;
-            if let Some(manager) = self.mark_lost(manager) {
+            if let Some(manager) = self.mark_lost(manager, EARLIER) {
                 tracing::warn!(%manager, "event dropped, rejected by KCP, resync pending");
             }
             self.handoff.record(Kind::Delivered, &key);
@@ -85,7 +85,7 @@ impl State {
             return;
         }
         self.dropped.rejected += keys.len() as u64;
-        if let Some(manager) = self.mark_lost(manager) {
+        if let Some(manager) = self.mark_lost(manager, EARLIER) {
             let events = keys.len();
             tracing::warn!(%manager, events, "events dropped, all rejected by KCP, resync pending");
         }
@@ -105,8 +105,8 @@ impl State {
         let managers = &mut self.queue.managers;
         for (name, _) in losses.iter().filter(|(_, lost)| **lost) {
             match managers.register(name, now) {
-                Some(place) => _ = managers.mark_lost(place),
-                None => _ = managers.mark_unregistered_lost(name),
+                Some(place) => _ = managers.mark_lost(place, EARLIER),
+                None => _ = managers.mark_unregistered_lost(name, EARLIER),
             }
         }
         if all_lost {
@@ -135,7 +135,8 @@ impl State {
     pub(super) fn unread(&mut self, manager: &PathSegment, now: MonotonicTime) {
         let managers = &self.queue.managers;
         let exists = managers.knows(manager) || managers.has_watcher(manager);
-        if exists && self.mark_existing_lost(manager, now) {
+        let stored_by = self.queue.stored_by(now);
+        if exists && self.mark_existing_lost(manager, now, stored_by) {
             tracing::warn!(%manager, "admission review not read or not understood, resync pending");
         }
     }
@@ -143,22 +144,26 @@ impl State {
     /// Sets the managers that have a Watcher, and marks those that were added.
     pub(super) fn set_watching(&mut self, names: &[PathSegment], now: MonotonicTime) {
         for manager in self.queue.managers.set_watching(names) {
-            if self.mark_existing_lost(&manager, now) {
+            if self.mark_existing_lost(&manager, now, EARLIER) {
                 tracing::info!(%manager, "manager has a new Watcher, resync pending");
             }
         }
     }
 
     /// Marks a manager that exists, registered or not. Returns whether it had no mark before.
-    fn mark_existing_lost(&mut self, manager: &PathSegment, now: MonotonicTime) -> bool {
-        match self.queue.managers.register(manager, now) {
-            Some(place) => {
-                let had_mark = self.queue.managers.loss(manager).is_some();
-                self.mark_lost(place);
-                !had_mark
-            }
-            None => self.queue.managers.admits_others() && self.mark_unregistered_lost(manager),
-        }
+    fn mark_existing_lost(
+        &mut self,
+        manager: &PathSegment,
+        now: MonotonicTime,
+        stored_by: MonotonicTime,
+    ) -> bool {
+        let Some(place) = self.queue.managers.register(manager, now) else {
+            return self.queue.managers.admits_others()
+                && self.mark_unregistered_lost(manager, stored_by);
+        };
+        let had_mark = self.queue.managers.loss(manager).is_some();
+        self.mark_lost(place, stored_by);
+        !had_mark
     }
 
     /// Records of the losses.
@@ -189,14 +194,15 @@ impl State {
             );
         }
         if lost {
-            self.mark_unregistered_lost(&evicted);
+            self.mark_unregistered_lost(&evicted, EARLIER);
         }
         Some(place)
     }
 
-    fn drop_full(&mut self, manager: ManagerId) -> Stored {
+    fn drop_full(&mut self, manager: ManagerId, now: MonotonicTime) -> Stored {
         self.dropped.outbox_full += 1;
-        if let Some(name) = self.mark_lost(manager) {
+        let stored_by = self.queue.stored_by(now);
+        if let Some(name) = self.mark_lost(manager, stored_by) {
             tracing::error!(manager = %name, "event dropped, outbox full, resync pending");
         }
         Stored::Full
@@ -204,9 +210,13 @@ impl State {
 
     /// Marks the manager to need a resync. Returns the name of the manager if the mark must be logged: the manager was not
     /// marked before, and a client did not invent its name.
-    fn mark_lost(&mut self, manager: ManagerId) -> Option<PathSegment> {
+    fn mark_lost(
+        &mut self,
+        manager: ManagerId,
+        stored_by: MonotonicTime,
+    ) -> Option<PathSegment> {
         let managers = &mut self.queue.managers;
-        if !managers.mark_lost(manager) {
+        if !managers.mark_lost(manager, stored_by) {
             return None;
         }
         let name = managers.name(manager);
@@ -215,12 +225,12 @@ impl State {
     }
 
     /// Rejects an event whose manager is not registered.
-    fn reject_unregistered(&mut self, manager: &PathSegment) -> Stored {
+    fn reject_unregistered(&mut self, manager: &PathSegment, now: MonotonicTime) -> Stored {
         if !self.queue.managers.admits_others() {
             return Stored::NotConfigured;
         }
         self.dropped.too_many_managers += 1;
-        if self.mark_unregistered_lost(manager) {
+        if self.mark_unregistered_lost(manager, self.queue.stored_by(now)) {
             tracing::error!("events dropped at the limit of managers, set WATCHER_MANAGERS");
         }
         Stored::TooManyManagers
@@ -230,9 +240,9 @@ impl State {
     /// applies to all managers. After a restart each manager therefore gets a request for a resync, unless a resync was
     /// reported to it, or a snapshot has recorded the affected managers by then. Returns whether this is the first loss of
     /// an unregistered manager.
-    fn mark_unregistered_lost(&mut self, name: &PathSegment) -> bool {
+    fn mark_unregistered_lost(&mut self, name: &PathSegment, stored_by: MonotonicTime) -> bool {
         let is_first = !self.queue.managers.is_all_lost();
-        let is_new = self.queue.managers.mark_unregistered_lost(name);
+        let is_new = self.queue.managers.mark_unregistered_lost(name, stored_by);
         if is_first {
             self.handoff.record(Kind::Resync, b"");
         } else if is_new {
@@ -251,7 +261,8 @@ impl State {
         }
         let Some(manager) = self.queue.managers.register(&manager, now) else {
             self.dropped.too_many_managers += 1;
-            self.queue.managers.mark_unregistered_lost(&manager);
+            let managers = &mut self.queue.managers;
+            managers.mark_unregistered_lost(&manager, EARLIER);
             return true;
         };
         let has_capacity = self.queue.has_capacity(key.len());

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use watcher_types::{PathSegment, WatchEvent};
 
-use super::queue::Ticket;
+use super::queue::{MonotonicTime, Ticket};
 
 /// Options of an outbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -217,4 +217,8 @@ pub struct ManagerReport {
 
 /// Identifies the losses that a heartbeat has reported, to distinguish them from events that were lost while it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ResyncMark(pub(super) u64);
+pub struct ResyncMark {
+    pub(super) number: u64,
+    /// When the changes that were lost are stored at the latest. A resync before that time may not see them.
+    pub(super) stored_by: MonotonicTime,
+}

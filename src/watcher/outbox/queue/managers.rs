@@ -27,6 +27,9 @@ const TENURE: Duration = Duration::from_mins(1);
 /// heartbeats is lower.
 const MAX_REPORTED: usize = 256;
 
+/// For losses of changes that were stored before the loss was noticed.
+pub(in crate::outbox) const EARLIER: MonotonicTime = MonotonicTime(0);
+
 /// Index of a manager in [`Managers`].
 pub(crate) type ManagerId = u16;
 
@@ -88,6 +91,22 @@ impl Manager {
             used: now,
         }
     }
+
+    /// Records a loss. Returns whether there was no unreported one before.
+    fn lose(&mut self, mark: ResyncMark) -> bool {
+        self.lost.replace(mark.since(self.lost)).is_none()
+    }
+}
+
+impl ResyncMark {
+    /// Covers also the loss `before`.
+    fn since(self, before: Option<Self>) -> Self {
+        let stored_by = before.map_or(EARLIER, |it| it.stored_by);
+        Self {
+            stored_by: self.stored_by.max(stored_by),
+            ..self
+        }
+    }
 }
 
 impl Managers {
@@ -134,7 +153,7 @@ impl Managers {
     fn loss_of_new(&mut self, name: &PathSegment) -> Option<ResyncMark> {
         let is_reported = self.reported.remove(name);
         self.later.remove(name);
-        (self.is_all_lost() && !is_reported).then(|| self.next_loss())
+        (self.is_all_lost() && !is_reported).then(|| self.next_loss(EARLIER))
     }
 
     /// Returns the manager that may be evicted: the least recently used manager that has accepted no event, or of all if
@@ -200,9 +219,14 @@ impl Managers {
     }
 
     /// Records the loss of an event for the manager at `place`. Returns whether the manager had no unreported loss before.
-    pub(in crate::outbox) fn mark_lost(&mut self, place: ManagerId) -> bool {
-        let mark = self.next_loss();
-        self.at(place).lost.replace(mark).is_none()
+    /// The change that was lost is stored by `stored_by`.
+    pub(in crate::outbox) fn mark_lost(
+        &mut self,
+        place: ManagerId,
+        stored_by: MonotonicTime,
+    ) -> bool {
+        let mark = self.next_loss(stored_by);
+        self.at(place).lose(mark)
     }
 
     /// Records that a resync was reported to a manager that is not registered. Returns whether this is stored.
@@ -213,13 +237,13 @@ impl Managers {
     /// Records the loss of events of unknown managers. A resync was already reported to the managers for which `reported`
     /// returns `true`.
     pub(in crate::outbox) fn mark_all_lost(&mut self, reported: impl Fn(&PathSegment) -> bool) {
-        let mark = self.next_loss();
+        let mark = self.next_loss(EARLIER);
         self.all_lost = Some(mark);
         self.later.clear();
         self.reported.retain(&reported);
         for manager in &mut self.known {
             if !reported(&manager.name) {
-                manager.lost = Some(mark);
+                manager.lose(mark);
             }
         }
     }
@@ -231,10 +255,15 @@ impl Managers {
 
     /// Records the loss of events of a manager that is not registered. Returns whether the loss is new. A heartbeat that is in
     /// flight reports an earlier loss.
-    pub(in crate::outbox) fn mark_unregistered_lost(&mut self, name: &PathSegment) -> bool {
+    pub(in crate::outbox) fn mark_unregistered_lost(
+        &mut self,
+        name: &PathSegment,
+        stored_by: MonotonicTime,
+    ) -> bool {
         let was_reported = self.reported.remove(name);
         let is_first = !self.is_all_lost();
-        let mark = self.next_loss();
+        let before = self.unregistered_loss(name);
+        let mark = self.next_loss(stored_by).since(before);
         if is_first || self.later.len() >= MAX_REPORTED {
             self.all_lost = Some(mark);
             self.later.clear();
@@ -369,9 +398,12 @@ impl Managers {
         &mut self.known[usize::from(place)]
     }
 
-    fn next_loss(&mut self) -> ResyncMark {
+    fn next_loss(&mut self, stored_by: MonotonicTime) -> ResyncMark {
         self.losses += 1;
-        ResyncMark(self.losses)
+        ResyncMark {
+            number: self.losses,
+            stored_by,
+        }
     }
 }
 

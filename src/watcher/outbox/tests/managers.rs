@@ -126,6 +126,26 @@ fn a_time_without_reviews_requires_a_resync_of_every_manager_in_the_next_process
     assert_eq!((fixture.lost("a"), fixture.lost("further")), (false, true));
 }
 
+/// The admission of a change precedes its storage. A later loss for another reason does not shorten the time.
+#[test]
+fn a_resync_before_the_change_may_be_stored_is_repeated() {
+    let mut fixture = Fixture::new();
+    let a = super::manager("a");
+    fixture.outbox.set_watching(&[], fixture.now);
+    fixture
+        .outbox
+        .set_watching(std::slice::from_ref(&a), fixture.now);
+    fixture.outbox.mark_unread(&a, fixture.now);
+    fixture.outbox.mark_all_lost(fixture.now);
+    for (seconds, expected) in [(0, true), (4, true), (1, false)] {
+        fixture.pass(seconds);
+        let mark = fixture.outbox.manager_report(&a, fixture.now).resync;
+        let outbox = &fixture.outbox;
+        outbox.resync_reported(&a, mark.unwrap(), fixture.now);
+        assert_eq!(fixture.lost("a"), expected);
+    }
+}
+
 /// The manager has acknowledged the loss of all managers in an earlier process, and has a loss of its own now.
 #[test]
 fn a_later_loss_of_a_manager_survives_a_compaction() {

@@ -14,9 +14,9 @@ fn a_loss_that_came_while_the_last_was_told_stays() {
     let a = managers
         .register(&segment("a"), MonotonicTime::default())
         .unwrap();
-    assert!(managers.mark_lost(a));
+    assert!(managers.mark_lost(a, EARLIER));
     let told = managers.loss(&segment("a")).unwrap();
-    assert!(!managers.mark_lost(a));
+    assert!(!managers.mark_lost(a, EARLIER));
     assert!(!managers.resync_reported(&segment("a"), told));
     let told = managers.loss(&segment("a")).unwrap();
     assert!(managers.resync_reported(&segment("a"), told));
@@ -65,20 +65,20 @@ fn a_receiver_that_finds_no_capacity_is_asked_for_a_resync_once() {
     }
     let late = name.next().unwrap();
     assert!(managers.register(&late, seconds(0)).is_none());
-    assert!(managers.mark_unregistered_lost(&late));
+    assert!(managers.mark_unregistered_lost(&late, EARLIER));
     let (ops, other) = (segment("ops"), segment("other"));
     let mark = managers.loss(&ops).unwrap();
     assert!(managers.resync_reported(&ops, mark));
     assert_eq!(managers.loss(&ops), None);
     // Further losses of other managers do not concern this receiver. Its own losses do.
-    assert!(!managers.mark_unregistered_lost(&late));
+    assert!(!managers.mark_unregistered_lost(&late, EARLIER));
     assert_eq!(managers.loss(&ops), None);
     assert!(managers.loss(&other).is_some());
-    assert!(managers.mark_unregistered_lost(&ops));
+    assert!(managers.mark_unregistered_lost(&ops, EARLIER));
     let before = managers.loss(&ops).unwrap();
     assert_ne!(before, mark);
     // A heartbeat that was in flight during a further loss does not report it.
-    assert!(!managers.mark_unregistered_lost(&ops));
+    assert!(!managers.mark_unregistered_lost(&ops, EARLIER));
     assert!(!managers.resync_reported(&ops, before));
     let mark = managers.loss(&ops).unwrap();
     // Registration and eviction of the receiver change nothing.
