@@ -107,7 +107,7 @@ pub fn health_router(readiness: Readiness) -> Router {
     Router::new().route("/healthz", get(async || "ok\n")).route(
         "/readyz",
         get(async move || {
-            let (ready, report) = readiness.report();
+            let (ready, report) = readiness.probe();
             let status = if ready {
                 StatusCode::OK
             } else {

@@ -8,6 +8,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::watch;
+use tokio::time::Instant;
+
 use crate::watch::WatchMetrics;
 
 /// State of a check.
@@ -22,13 +25,26 @@ enum CheckState {
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
     checks: Arc<Mutex<Checks>>,
+    probes: watch::Sender<Probes>,
     watches: WatchMetrics,
 }
 
 #[derive(Debug, Default)]
 struct Checks {
     states: BTreeMap<Cow<'static, str>, CheckState>,
-    draining: bool,
+    draining: Option<Instant>,
+}
+
+/// What the readiness probes have found so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Probes {
+    /// There was no probe. There may never be one.
+    #[default]
+    None,
+    /// No probe has found the process ready, so it gets no requests.
+    NotReady,
+    /// The time of the first probe that found the process ready.
+    Ready(Instant),
 }
 
 impl Readiness {
@@ -70,7 +86,35 @@ impl Readiness {
 
     /// Makes the process permanently not ready, so that it is removed from endpoints before it stops serving.
     pub fn drain(&self) {
-        self.lock().draining = true;
+        self.lock().draining.get_or_insert_with(Instant::now);
+    }
+
+    /// Returns when the process started to drain.
+    #[must_use]
+    pub fn draining_since(&self) -> Option<Instant> {
+        self.lock().draining
+    }
+
+    /// Returns the report for a readiness probe, which is recorded.
+    #[must_use]
+    pub fn probe(&self) -> (bool, String) {
+        let (is_ready, report) = self.report();
+        self.probes.send_if_modified(|probes| {
+            let before = *probes;
+            *probes = match (before, is_ready) {
+                (Probes::Ready(_), _) => before,
+                (_, true) => Probes::Ready(Instant::now()),
+                (_, false) => Probes::NotReady,
+            };
+            before != *probes
+        });
+        (is_ready, report)
+    }
+
+    /// Returns what the probes have found, now and in future.
+    #[must_use]
+    pub fn probes(&self) -> watch::Receiver<Probes> {
+        self.probes.subscribe()
     }
 
     /// Returns whether the process is ready.
@@ -84,7 +128,7 @@ impl Readiness {
     pub fn report(&self) -> (bool, String) {
         let checks = self.lock();
         let mut lines = Vec::new();
-        if checks.draining {
+        if checks.draining.is_some() {
             lines.push("shutdown: not ready: draining".to_owned());
         }
         if checks.states.is_empty() {
@@ -163,7 +207,7 @@ impl Checks {
     fn is_ready(&self) -> bool {
         let mut states = self.states.values();
         let fails = states.any(|state| matches!(state, CheckState::NotReady(_)));
-        !self.draining && !self.states.is_empty() && !fails
+        self.draining.is_none() && !self.states.is_empty() && !fails
     }
 }
 
@@ -230,11 +274,35 @@ mod tests {
     }
 
     #[test]
+    fn the_first_successful_probe_is_recorded() {
+        let readiness = Readiness::default();
+        let probes = readiness.probes();
+        let condition = readiness.check("config");
+        assert_eq!(*probes.borrow(), Probes::None);
+        assert!(!readiness.probe().0);
+        assert_eq!(*probes.borrow(), Probes::NotReady);
+        condition.ready();
+        assert_eq!(*probes.borrow(), Probes::NotReady);
+        assert!(readiness.probe().0);
+        let first = *probes.borrow();
+        assert!(matches!(first, Probes::Ready(_)));
+        condition.not_ready("gone");
+        assert!(!readiness.probe().0);
+        condition.ready();
+        assert!(readiness.probe().0);
+        assert_eq!(*probes.borrow(), first);
+    }
+
+    #[test]
     fn drain_wins_over_conditions_for_good() {
         let readiness = Readiness::default();
         let condition = readiness.check("config");
         condition.ready();
+        assert_eq!(readiness.draining_since(), None);
         readiness.clone().drain();
+        let since = readiness.draining_since();
+        readiness.drain();
+        assert!(since.is_some() && readiness.draining_since() == since);
         condition.ready();
         let expected = "shutdown: not ready: draining\nconfig: ready\n";
         assert_report(&readiness, false, expected);

@@ -6,7 +6,7 @@
 //!
 //! | last heartbeat | result |
 //! |---|---|
-//! | `ending`, nothing spooled | the watcher is removed at once, no resync; if all have ended, one resync when a new one is heard that started later: no watcher reviewed the changes in between. One that does not say when it started: heard more than half an interval later |
+//! | `ending`, nothing spooled | the watcher is removed at once, no resync; if all have ended, one resync when a new one is heard that was ready after they began to terminate: no watcher reviewed the changes in between. One that does not say since when it is ready: heard more than half an interval later |
 //! | `ending`, events spooled or a resync requested | removed at once, one resync |
 //! | not `ending`, events or follow-ups spooled | one resync: the spool may be gone with its Pod. Also if it requested one |
 //! | not `ending`, nothing spooled, another watcher started meanwhile | it was replaced: removed, one resync, since it may have answered reviews after that heartbeat; none for an old release |

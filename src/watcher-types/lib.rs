@@ -148,9 +148,13 @@ pub struct Heartbeat {
     /// Time since this process first read [`webhook_entry_hash`](Self::webhook_entry_hash), in whole seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook_entry_age_seconds: Option<u64>,
-    /// Time since this process started to serve reviews, in whole seconds.
+    /// Time since this process was first ready, so that the API server sends reviews to it, in milliseconds; 0 if it was never
+    /// ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uptime_seconds: Option<u64>,
+    pub ready_milliseconds: Option<u64>,
+    /// Time since this process stopped to be ready because of its shutdown, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminating_milliseconds: Option<u64>,
 }
 
 /// Identifies one process of a watcher; each start has a new value. 1 to 64 letters, digits, `-`, `_` or `.`, so that it is
@@ -225,7 +229,8 @@ impl Heartbeat {
             bundle_sha256: None,
             webhook_entry_hash: None,
             webhook_entry_age_seconds: None,
-            uptime_seconds: None,
+            ready_milliseconds: None,
+            terminating_milliseconds: None,
         }
     }
 

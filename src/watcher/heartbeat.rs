@@ -14,6 +14,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use component_base::backoff::spread;
 use component_base::files;
+use component_base::readiness::{Probes, Readiness};
 use component_base::telemetry::error_chain;
 use futures::future::{join, join_all};
 use serve::{Counter, Statistics};
@@ -118,6 +119,8 @@ pub struct HeartbeatSources {
     pub connections: Statistics,
     /// Certificates that are presented and trusted.
     pub certificates: Certificates,
+    /// Readiness of the process, on which it depends whether the API server sends reviews to it.
+    pub readiness: Readiness,
 }
 
 /// Options of heartbeats.
@@ -152,7 +155,6 @@ pub struct Heartbeats {
     removed: Vec<(PathSegment, u32)>,
     /// The content of [`HeartbeatOptions::entries_file`], each hash with the time at which it was first read.
     entries: HashMap<PathSegment, (String, Instant)>,
-    /// When the process started to serve reviews.
     started: Instant,
 }
 
@@ -193,11 +195,35 @@ impl Heartbeats {
 
     async fn send_periodically(&mut self) {
         let interval = self.options.interval;
-        sleep(first_delay(interval, fastrand::u64(..))).await;
+        self.serving(first_delay(interval, fastrand::u64(..))).await;
         loop {
             let next = Instant::now() + spread(interval, fastrand::u64(..));
             self.round(false).await;
             sleep_until(next).await;
+        }
+    }
+
+    /// Waits until `delay` after the process is ready: the first heartbeat may cause a resync, and earlier changes have no review.
+    /// If the process is not ready after an interval, heartbeats say so.
+    async fn serving(&self, delay: Duration) {
+        sleep(delay).await;
+        let mut probes = self.sources.readiness.probes();
+        let ready = async {
+            let probes = probes.wait_for(|it| *it != Probes::NotReady).await;
+            probes.map(|it| *it)
+        };
+        let probes = timeout(self.options.interval, ready).await;
+        if let Ok(Ok(Probes::Ready(since))) = probes {
+            sleep_until(since + delay).await;
+        }
+    }
+
+    /// Returns the time since the API server sends reviews to this process: since the start if there are no readiness probes.
+    fn ready_for(&self) -> Duration {
+        match *self.sources.readiness.probes().borrow() {
+            Probes::None => self.started.elapsed(),
+            Probes::NotReady => Duration::ZERO,
+            Probes::Ready(since) => since.elapsed().max(Duration::from_millis(1)),
         }
     }
 
@@ -299,7 +325,10 @@ impl Heartbeats {
             heartbeat.webhook_entry_hash = Some(hash.clone());
             heartbeat.webhook_entry_age_seconds = Some(since.elapsed().as_secs());
         }
-        heartbeat.uptime_seconds = Some(self.started.elapsed().as_secs());
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).ok();
+        heartbeat.ready_milliseconds = milliseconds(self.ready_for());
+        let draining = sources.readiness.draining_since();
+        heartbeat.terminating_milliseconds = draining.and_then(|it| milliseconds(it.elapsed()));
         heartbeat
     }
 
@@ -331,8 +360,8 @@ impl Heartbeats {
     }
 }
 
-/// Returns when the first heartbeat is sent: after a tenth to a fifth of the interval, because thousands of watchers are updated at
-/// the same time. It may cause a resync, so it follows the readiness probe: earlier changes have no review.
+/// Returns when the first heartbeat is sent after the process is ready: after a tenth to a fifth of the interval, because thousands
+/// of watchers are updated at the same time.
 fn first_delay(interval: Duration, random: u64) -> Duration {
     let jitter = interval.saturating_sub(spread(interval, random));
     (interval / 5 + jitter) / 2

@@ -174,6 +174,7 @@ impl Parts<'_> {
                 reviews: self.reviews.clone(),
                 connections: self.connections.clone(),
                 certificates: self.certificates.clone(),
+                readiness: self.readiness.clone(),
             },
             self.metrics.clone(),
         )

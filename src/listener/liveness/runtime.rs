@@ -14,6 +14,9 @@ use crate::queue::{EnqueueResult, Notification, Sender, UnresponsiveReason};
 /// which a missing review is reported.
 pub(super) const MISSED: u32 = 3;
 
+/// Maximum difference between the delays of two heartbeats, for which a time without any watcher is not concluded.
+const DELIVERY: Duration = Duration::from_millis(500);
+
 /// Maximum number of stored watchers of one runtime: its replicas, and a replaced watcher.
 const WATCHERS: usize = 4;
 
@@ -27,7 +30,7 @@ pub(crate) struct Runtime {
     event: Option<Instant>,
     pub(super) rejection: Option<(Instant, String)>,
     watchers: Vec<Watcher>,
-    /// When the last watcher ended, until another one is heard.
+    /// When the last watcher ended, until another one is heard that gets reviews.
     ended: Option<Instant>,
     /// Number of missing events of watchers that are not stored anymore.
     lost_before: u64,
@@ -75,23 +78,24 @@ impl Runtime {
         due.is_some_and(|due| now - due >= MISSED * self.interval)
     }
 
-    /// Records that a watcher is heard, by an event or a heartbeat. Returns whether changes between the last watcher and this one
-    /// had no review, even if the last one has delivered all events. `uptime` is the time for which this one serves reviews, if it
+    /// Records that a watcher is heard, by an event or a heartbeat. If changes between the last watcher and this one had no review,
+    /// returns since when, even if the last one has delivered all events. `ready` is the time for which this one gets reviews, if it
     /// says so. Otherwise half an interval without any watcher is tolerated: in a rollout, the first heartbeat of a new watcher
     /// arrives within a fifth of the interval.
     fn starts_after_pause(
         &mut self,
         boot_id: &BootId,
-        uptime: Option<Duration>,
+        ready: Option<Duration>,
         now: Instant,
-    ) -> bool {
+    ) -> Option<Instant> {
         let is_new = self.watchers.iter().all(|it| it.boot_id != *boot_id);
         let tolerated = self.interval / 2;
-        let ended = self.ended.take_if(|ended| match uptime {
-            Some(uptime) => now.checked_sub(uptime) > Some(*ended),
+        let ended = self.ended.take_if(|ended| match ready {
+            Some(ready) => now.checked_sub(ready) > Some(*ended + DELIVERY),
             None => is_new && now - *ended > tolerated,
         });
-        ended.is_some() || is_new && self.heartbeat.is_some() && self.is_silent(now)
+        let heartbeat = self.heartbeat.filter(|_| is_new && self.is_silent(now));
+        ended.or(heartbeat)
     }
 
     /// Returns the number of missing events that cannot arrive anymore.
@@ -115,7 +119,7 @@ impl Runtime {
     pub(super) fn event(&mut self, number: Option<(BootId, u64)>, now: Instant) {
         self.event = Some(now);
         if let Some((boot_id, sequence)) = number {
-            self.resync_due |= self.starts_after_pause(&boot_id, None, now);
+            self.resync_due |= self.starts_after_pause(&boot_id, None, now).is_some();
             let at = self.watcher(&boot_id, now);
             self.resync_due |= self.watchers[at].sequences.arrived(sequence);
         }
@@ -130,13 +134,19 @@ impl Runtime {
         now: Instant,
         started: Option<Instant>,
     ) {
-        let uptime = heartbeat.uptime_seconds.map(Duration::from_secs);
-        self.resync_due |= self.starts_after_pause(&heartbeat.boot_id, uptime, now);
-        self.ended = None;
-        let is_late = started.is_some_and(|it| it + MISSED * self.interval <= now);
+        let ready = heartbeat.ready_milliseconds.map(Duration::from_millis);
         let is_first = self.heartbeat.is_none();
-        self.resync_due |= is_first && is_late;
+        let is_late = |it: &Instant| is_first && *it + MISSED * self.interval <= now;
+        let late = started.filter(is_late);
+        let paused = self.starts_after_pause(&heartbeat.boot_id, ready, now);
+        let missing = paused.or(late);
+        // Changes until a watcher is ready have no review either.
+        let is_ready = ready != Some(Duration::ZERO);
+        self.resync_due |= missing.is_some() && is_ready;
+        self.ended = missing.filter(|_| !is_ready);
         self.heartbeat = Some(now);
+        let terminating = heartbeat.terminating_milliseconds.unwrap_or_default();
+        let terminating = now.checked_sub(Duration::from_millis(terminating));
         let ending = heartbeat.ending;
         let left = heartbeat.spool_depth > 0 || heartbeat.resync_needed;
         // Spooled events may be unsent or in progress.
@@ -158,7 +168,8 @@ impl Runtime {
             // Its deliveries have ended, so what is missing cannot arrive any more.
             self.resync_due |= left || self.watchers[at].sequences.missing() > 0;
             self.remove(at);
-            self.ended = self.watchers.is_empty().then_some(now);
+            let ended = self.ended.unwrap_or(terminating.unwrap_or(now));
+            self.ended = self.watchers.is_empty().then_some(ended);
         }
     }
 

@@ -400,7 +400,8 @@ async fn absurd_intervals_and_ages_do_no_harm(#[case] interval: Duration) {
     heartbeat.reviews_seen = Some(u64::MAX);
     heartbeat.handshake_failures = Some(u64::MAX);
     heartbeat.last_review_age_seconds = Some(u64::MAX);
-    heartbeat.uptime_seconds = Some(u64::MAX);
+    heartbeat.ready_milliseconds = Some(u64::MAX);
+    heartbeat.terminating_milliseconds = Some(u64::MAX);
     heartbeat.webhook_entry_hash = Some("one".to_owned());
     heartbeat.webhook_entry_age_seconds = Some(u64::MAX);
     heartbeat.certificate_not_after = Some(i64::MIN);

@@ -108,10 +108,11 @@ fn a_heartbeat_with_all_keys_is_camel_case() {
     heartbeat.bundle_sha256 = Some("0a".repeat(32));
     heartbeat.webhook_entry_hash = Some("c".to_owned());
     heartbeat.webhook_entry_age_seconds = Some(0);
-    heartbeat.uptime_seconds = Some(6);
+    heartbeat.ready_milliseconds = Some(0);
+    heartbeat.terminating_milliseconds = Some(6);
     let hash = "0a".repeat(32);
     let wire = format!(
-        r#"{{"bootId":"b","sequence":0,"spoolDepth":0,"oldestAgeSeconds":0,"version":"1","resyncNeeded":true,"followUpDepth":4,"ending":true,"reviewsSeen":0,"lastReviewAgeSeconds":7,"managerReviewsSeen":0,"managerLastReviewAgeSeconds":9,"handshakeFailures":8,"certificateNotAfter":-1,"bundleSha256":"{hash}","webhookEntryHash":"c","webhookEntryAgeSeconds":0,"uptimeSeconds":6}}"#
+        r#"{{"bootId":"b","sequence":0,"spoolDepth":0,"oldestAgeSeconds":0,"version":"1","resyncNeeded":true,"followUpDepth":4,"ending":true,"reviewsSeen":0,"lastReviewAgeSeconds":7,"managerReviewsSeen":0,"managerLastReviewAgeSeconds":9,"handshakeFailures":8,"certificateNotAfter":-1,"bundleSha256":"{hash}","webhookEntryHash":"c","webhookEntryAgeSeconds":0,"readyMilliseconds":0,"terminatingMilliseconds":6}}"#
     );
     assert_eq!(serde_json::to_string(&heartbeat).unwrap(), wire);
     assert_eq!(Heartbeat::parse(wire.as_bytes()).unwrap(), heartbeat);

@@ -23,6 +23,7 @@ struct Fixture {
     reviews: ReviewActivity,
     certificates: Certificates,
     registry: Registry,
+    readiness: Readiness,
     heartbeats: Heartbeats,
     secret: Secret,
 }
@@ -33,6 +34,10 @@ fn manager(name: &str) -> PathSegment {
 
 impl Fixture {
     async fn new(configured: &[&str]) -> Self {
+        Self::with(configured, |_| ()).await
+    }
+
+    async fn with(configured: &[&str], set: impl FnOnce(&mut Options)) -> Self {
         let (authority, secret) = certified();
         let kcp = Kcp::of(&authority).await;
         let boot_id = BootId::parse("life-1").unwrap();
@@ -48,10 +53,11 @@ impl Fixture {
             &certificates,
         );
         let reviews = ReviewActivity::default();
-        let spool = Options {
+        let mut spool = Options {
             managers: configured.iter().map(|name| manager(name)).collect(),
             ..Options::new(PathBuf::from("/nonexistent/spool"))
         };
+        set(&mut spool);
         let (outbox, _) = Outbox::open(spool, std::time::Instant::now());
         let mut registry = Registry::with_prefix("watcher");
         let options = HeartbeatOptions {
@@ -62,6 +68,7 @@ impl Fixture {
             receivers_file: None,
             entries_file: None,
         };
+        let readiness = Readiness::default();
         let heartbeats = Heartbeats::new(
             options,
             Arc::new(channel),
@@ -70,6 +77,7 @@ impl Fixture {
                 reviews: reviews.clone(),
                 connections: Statistics::default(),
                 certificates: certificates.clone(),
+                readiness: readiness.clone(),
             },
             WatcherMetrics::register(&mut registry),
         );
@@ -79,6 +87,7 @@ impl Fixture {
             reviews,
             certificates,
             registry,
+            readiness,
             heartbeats,
             secret,
         }
@@ -119,25 +128,64 @@ async fn each_manager_hears_of_its_own_events() {
     let received = fixture.kcp.requests(2).await;
     let mut expected = Heartbeat::new(BootId::parse("life-1").unwrap(), "1.2.3".into());
     (expected.reviews_seen, expected.handshake_failures) = (Some(0), Some(0));
-    (expected.manager_reviews_seen, expected.uptime_seconds) = (Some(0), Some(0));
+    expected.manager_reviews_seen = Some(0);
     let certificates = fixture.certificates.report();
     let not_after = certificates.not_after.unwrap();
     let not_after = not_after.duration_since(UNIX_EPOCH).unwrap().as_secs();
     expected.certificate_not_after = Some(i64::try_from(not_after).unwrap());
     expected.bundle_sha256 = certificates.bundle_sha256;
-    (expected.sequence, expected.spool_depth) = (1, 1);
-    assert_eq!(of(&received, "a")[0], expected);
-    (expected.sequence, expected.spool_depth) = (0, 0);
-    assert_eq!(of(&received, "b")[0], expected);
+    for (name, sequence) in [("a", 1), ("b", 0)] {
+        let heartbeat = &of(&received, name)[0];
+        assert!(heartbeat.ready_milliseconds.is_some());
+        expected.ready_milliseconds = heartbeat.ready_milliseconds;
+        (expected.sequence, expected.spool_depth) = (sequence, sequence);
+        assert_eq!(*heartbeat, expected);
+    }
     assert_eq!(received[0].header("kyma-watcher-sequence"), None);
     beating.abort();
 }
 
-/// The Pod is ready some seconds after its start. A listener expects the first heartbeat of a new watcher within a fifth.
+/// Changes before the Pod is ready have no review, and the first heartbeat may cause a resync. Without probes the watcher counts as
+/// ready.
+#[rstest]
+#[case::no_probes(None, 6, 6)]
+#[case::ready_before_the_delay(Some(2), 8, 6)]
+#[case::ready_after_the_delay(Some(20), 26, 6)]
+#[case::never_ready(Some(1_000), 66, 0)]
+#[tokio::test]
+async fn the_first_heartbeat_follows_the_first_successful_probe(
+    #[case] ready: Option<u64>,
+    #[case] sent: u64,
+    #[case] ready_for: u64,
+) {
+    let mut fixture = Fixture::new(&[]).await;
+    fixture.heartbeats.options.interval = Duration::from_mins(1);
+    tokio::time::pause();
+    let begin = Instant::now();
+    fixture.heartbeats.started = begin;
+    let probes = async {
+        if let Some(seconds) = ready {
+            let check = fixture.readiness.check("certificate");
+            assert!(!fixture.readiness.probe().0);
+            sleep(Duration::from_secs(seconds)).await;
+            check.ready();
+            assert!(fixture.readiness.probe().0);
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = probes => {}
+        () = fixture.heartbeats.serving(Duration::from_secs(6)) => {}
+    }
+    assert_eq!(begin.elapsed().as_secs(), sent);
+    assert_eq!(fixture.heartbeats.ready_for().as_secs(), ready_for);
+}
+
+/// A listener expects the first heartbeat of a new watcher within a fifth of the interval.
 #[rstest]
 #[case::at_the_earliest(0, 6)]
 #[case::at_the_latest(u64::MAX, 12)]
-fn the_first_heartbeat_follows_the_readiness_probe(#[case] random: u64, #[case] seconds: u64) {
+fn the_first_heartbeat_is_delayed_at_random(#[case] random: u64, #[case] seconds: u64) {
     let first = first_delay(Duration::from_mins(1), random);
     assert!(
         first.abs_diff(Duration::from_secs(seconds)) < Duration::from_millis(1),
@@ -257,10 +305,15 @@ fn overflow(outbox: &Outbox, name: &str) {
     assert!(lost, "the outbox took everything");
 }
 
+/// The first accepted heartbeat confirms a loss, however short ago.
+fn confirmed_at_once(options: &mut Options) {
+    options.follow_up_delay = Duration::ZERO;
+}
+
 /// A mark is sent with each heartbeat until a heartbeat was accepted.
 #[tokio::test]
 async fn a_loss_is_told_until_it_was_heard() {
-    let fixture = Fixture::new(&["a"]).await;
+    let fixture = Fixture::with(&["a"], confirmed_at_once).await;
     overflow(&fixture.outbox, "a");
     fixture
         .kcp
@@ -278,7 +331,7 @@ async fn a_loss_is_told_until_it_was_heard() {
 /// Events of another manager fill the outbox, no event of this manager was ever stored, and no managers are configured.
 #[tokio::test]
 async fn a_manager_that_lost_its_first_event_is_asked_for_one_resync() {
-    let fixture = Fixture::new(&[]).await;
+    let fixture = Fixture::with(&[], confirmed_at_once).await;
     fixture.delivers("a");
     overflow(&fixture.outbox, "a");
     let mut event = WatchEvent::default();
@@ -367,8 +420,10 @@ async fn the_last_heartbeat_says_what_is_left() {
         .put(&manager("b"), &WatchEvent::default(), now);
     let delivered = CancellationToken::new();
     delivered.cancel();
+    fixture.readiness.drain();
     fixture.heartbeats.run(delivered).await;
     let received = fixture.kcp.received();
+    assert!(of(&received, "a")[0].terminating_milliseconds.is_some());
     let left = |name| {
         let [last] = of(&received, name).try_into().unwrap();
         let Heartbeat {

@@ -210,11 +210,7 @@ impl State {
 
     /// Marks the manager to need a resync. Returns the name of the manager if the mark must be logged: the manager was not
     /// marked before, and a client did not invent its name.
-    fn mark_lost(
-        &mut self,
-        manager: ManagerId,
-        stored_by: MonotonicTime,
-    ) -> Option<PathSegment> {
+    fn mark_lost(&mut self, manager: ManagerId, stored_by: MonotonicTime) -> Option<PathSegment> {
         let managers = &mut self.queue.managers;
         if !managers.mark_lost(manager, stored_by) {
             return None;

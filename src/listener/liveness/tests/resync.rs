@@ -133,32 +133,73 @@ async fn watchers_that_all_ended_before_others_started_require_a_resync(
     assert_eq!(listening.resyncs(), expected);
 }
 
-/// The new watcher says since when it serves reviews. It may have started before the last one ended, or be heard first by an event.
+/// The last watcher says that it was terminating for 12 seconds, and the new one for how many milliseconds it was ready. It may be
+/// heard first by an event.
 #[rstest]
-#[case::started_before(25, |_: &Listening| (), 0)]
-#[case::started_as_the_last_one_ended(20, |_: &Listening| (), 0)]
-#[case::started_later(19, |_: &Listening| (), 1)]
-#[case::started_later_with_an_event(5, |it: &Listening| it.event("c", 9), 1)]
-#[case::is_older_than_the_clock(u64::MAX, |_: &Listening| (), 0)]
+#[case::ready_before(33_000, |_: &Listening| (), 0)]
+#[case::ready_as_the_last_one_terminated(32_000, |_: &Listening| (), 0)]
+#[case::heartbeats_arrive_with_delay(31_500, |_: &Listening| (), 0)]
+#[case::ready_while_the_last_one_ended(31_499, |_: &Listening| (), 1)]
+#[case::ready_later(19_000, |_: &Listening| (), 1)]
+#[case::ready_later_with_an_event(5_000, |it: &Listening| it.event("c", 9), 1)]
+#[case::ready_before_the_clock(u64::MAX, |_: &Listening| (), 0)]
 #[tokio::test(start_paused = true)]
 async fn short_time_without_any_watcher_requires_one_resync(
-    #[case] uptime: u64,
+    #[case] ready: u64,
     #[case] before: fn(&Listening),
     #[case] expected: usize,
 ) {
     let mut listening = Listening::new();
     listening.beats(|it| current(it, 0, 0), &["a"]).await;
-    listening.send("r", last("a", 0));
+    let mut ending = last("a", 0);
+    ending.terminating_milliseconds = Some(12_000);
+    listening.send("r", ending);
     listening.pass(Duration::from_secs(20)).await;
     before(&listening);
-    for age in [
-        uptime,
-        uptime.saturating_add(60),
-        uptime.saturating_add(120),
-    ] {
-        let mut heartbeat = current("c", 0, 0);
-        heartbeat.uptime_seconds = Some(age);
-        listening.send("r", heartbeat);
+    for later in [0, 60_000, 120_000] {
+        listening.send("r", ready_for("c", ready.saturating_add(later)));
+        listening.pass(Duration::from_mins(1)).await;
+    }
+    assert_eq!(listening.resyncs(), expected);
+}
+
+fn ready_for(watcher: &str, milliseconds: u64) -> Heartbeat {
+    let mut heartbeat = current(watcher, 0, 0);
+    heartbeat.ready_milliseconds = Some(milliseconds);
+    heartbeat
+}
+
+/// It gets no reviews, so objects may change until it, or another one, is ready.
+#[rstest]
+#[case::ended(|it: &Listening| _ = it.send("r", last("a", 0)), 1, "c", 1)]
+#[case::killed(|_: &Listening| (), 240, "c", 1)]
+#[case::replaced(|it: &Listening| _ = it.send("r", last("a", 0)), 1, "d", 1)]
+#[case::first_of_the_runtime(|it: &Listening| it.liveness.forget(&id("r")), 240, "c", 1)]
+#[case::other_serves(|_: &Listening| (), 1, "a", 0)]
+#[tokio::test(start_paused = true)]
+async fn watcher_that_is_not_ready_requires_a_resync_later(
+    #[case] pause: fn(&Listening),
+    #[case] seconds: u64,
+    #[case] ready: &str,
+    #[case] expected: usize,
+) {
+    let mut listening = Listening::new();
+    listening.send("r", ready_for("a", 600_000));
+    pause(&listening);
+    listening.pass(Duration::from_secs(seconds)).await;
+    for _ in 0..2 {
+        listening.send("r", ready_for("c", 0));
+        listening.pass(Duration::from_secs(50)).await;
+    }
+    listening.taken();
+    if ready == "d" {
+        let mut ending = last("c", 0);
+        ending.ready_milliseconds = Some(0);
+        listening.send("r", ending);
+    }
+    for seconds in [10, 70] {
+        let before = if ready == "a" { 700_000 } else { 0 };
+        listening.send("r", ready_for(ready, before + seconds * 1_000));
         listening.pass(Duration::from_mins(1)).await;
     }
     assert_eq!(listening.resyncs(), expected);
