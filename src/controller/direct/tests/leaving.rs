@@ -181,7 +181,7 @@ async fn beside_the_controller_signal_an_orphaned_runtime_is_only_marked() {
 async fn many_runtimes_that_are_handed_back_do_not_delay_others() {
     let mut env = Env::new();
     // The last signal is sent after 14 seconds.
-    env.patience = Duration::from_secs(60);
+    env.patience = Duration::from_mins(1);
     env.settings.max_concurrent_reconciles = 2;
     env.settings.signals_per_second = NonZeroU32::MIN;
     let names: Vec<String> = ('a'..='n').map(String::from).collect();
