@@ -1,6 +1,5 @@
 //! Tests of the gauges and Events of rollouts and of the work queue.
 
-
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use testkit::apiserver::{FaultHandle, Hold, Recorded};
