@@ -80,6 +80,25 @@ pub(super) fn applied_by_controller(live: &Value) -> bool {
     has(live, |it| it.is(CONTROLLER_FIELD_MANAGER, APPLY))
 }
 
+/// Returns whether a manager owns an item of nested lists that are merged by name. `path` contains the field and the
+/// name of the item, from the outer list to the inner one.
+pub(super) fn owns_item(live: &Value, name: &str, path: &[(&str, &Value)]) -> bool {
+    let owned = entries(live).iter().filter(|it| {
+        let manager = Manager::of(it);
+        manager.subresource.is_empty() && manager.name == name
+    });
+    let mut fields = owned.map(|it| &it["fieldsV1"]);
+    fields.any(|fields| {
+        let mut items = path.iter();
+        let item = items.try_fold(fields, |fields, (list, name)| {
+            fields
+                .get(format!("f:{list}"))?
+                .get(format!("k:{}", json!({ "name": name })))
+        });
+        item.is_some()
+    })
+}
+
 /// Returns whether the object has an entry of a matching manager.
 pub fn has(live: &Value, matches: impl Fn(Manager<'_>) -> bool) -> bool {
     entries(live).iter().any(|it| matches(Manager::of(it)))

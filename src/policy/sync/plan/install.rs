@@ -7,7 +7,7 @@ use super::{
     Action, Arc, Context, InstallationStatus, Plan, Step, delete, inventory, migrate_fields,
     remove_conditions,
 };
-use crate::sync::managed_fields::{Manager, is_installer, is_kim_or_unknown};
+use crate::sync::managed_fields::{self, Manager, is_installer, is_kim_or_unknown};
 use crate::sync::manifests::{
     Manifest, ManifestAction, Phase, is_rolled_out, live, manifest_action, version_label,
 };
@@ -95,7 +95,8 @@ pub(super) fn decide(context: Context<'_>, observed: &Observed, plan: &mut Plan)
     install
 }
 
-/// Returns what precedes an apply: the migration of fields or the removal of match conditions. An apply follows a migration.
+/// Returns what precedes an apply: the migration of fields or the removal of match conditions. An apply follows a
+/// migration. A webhook configuration that has to wait loses the match conditions of other clients, too.
 fn prepared(
     manifest: &Manifest,
     live: Option<&Value>,
@@ -117,8 +118,36 @@ fn prepared(
             let removal = remove_conditions(target, &object, live);
             (removal, ManifestAction::Apply(object))
         }
+        // The rollout may never end, and until then the API server would send fewer Pods.
+        (None, action @ ManifestAction::Wait, Some(live)) if manifest.phase == Phase::Webhook => {
+            let desired = with_own_conditions(&manifest.object, live);
+            (remove_conditions(target, &desired, live), action)
+        }
         (transfer, action, _) => (transfer, action),
     }
+}
+
+/// Returns a webhook configuration with the live match conditions that the controller applied, which an earlier version
+/// may need.
+fn with_own_conditions(desired: &Value, live: &Value) -> Value {
+    let mut desired = desired.clone();
+    for entry in desired["webhooks"].as_array_mut().into_iter().flatten() {
+        let mut entries = live["webhooks"].as_array().into_iter().flatten();
+        let found = entries.find(|it| it["name"] == entry["name"]);
+        let conditions = found.and_then(|it| it["matchConditions"].as_array());
+        let is_own = |condition: &&Value| {
+            let path = [
+                ("webhooks", &entry["name"]),
+                ("matchConditions", &condition["name"]),
+            ];
+            managed_fields::owns_item(live, CONTROLLER_FIELD_MANAGER, &path)
+        };
+        let own = conditions.into_iter().flatten().filter(is_own);
+        let wanted = entry["matchConditions"].as_array().into_iter().flatten();
+        let all: Vec<Value> = wanted.chain(own).cloned().collect();
+        entry["matchConditions"] = all.into();
+    }
+    desired
 }
 
 /// Migrates the fields of other managers to the controller: at adoption all of them, so that the apply removes each

@@ -132,6 +132,42 @@ fn a_match_condition_of_another_client_is_removed() {
     assert!(runtime.plan(&desired).is_empty());
 }
 
+/// The rollout may never end, and until then the API server would send fewer Pods.
+#[rstest]
+#[case::another_client("kubectl", false)]
+#[case::kim(api::kcp::KIM_FIELD_MANAGER, true)]
+fn a_match_condition_is_removed_while_the_rollout_is_stuck(
+    #[case] manager: &str,
+    #[case] is_kept: bool,
+) {
+    let desired = desired(&sources());
+    let mut runtime = Runtime::new();
+    let earlier = json!({ "name": "earlier", "expression": "true" });
+    let mut documents = manifests("0.1.0");
+    documents[4]["webhooks"][0]["matchConditions"] = json!([earlier]);
+    runtime.installation = Installation::new(documents).unwrap();
+    runtime.converge(&desired);
+    runtime.installation = installation("0.2.0");
+    runtime.carry_out(&runtime.plan(&desired));
+    runtime.hang();
+    let added = json!({ "name": "added", "expression": "false" });
+    let mut edited = manifests("0.1.0").remove(4);
+    edited["webhooks"] = json!([{ "name": "mpod-v1.kb.io", "matchConditions": [added] }]);
+    runtime.someone_applies(&edited, manager);
+    for _ in 0..2 {
+        runtime.carry_out(&runtime.plan(&desired));
+    }
+    let live = runtime.get(&Target::of(&edited).unwrap()).unwrap();
+    let conditions = &live["webhooks"][0]["matchConditions"];
+    let expected = if is_kept {
+        json!([earlier, added])
+    } else {
+        json!([earlier])
+    };
+    assert_eq!(*conditions, expected);
+    assert!(runtime.plan(&desired).is_empty());
+}
+
 /// A paused Deployment has no progress deadline, so that nothing else would end the wait for it.
 #[test]
 fn a_paused_deployment_goes_on() {
