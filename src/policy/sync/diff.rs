@@ -2,8 +2,8 @@
 //!
 //! Fields that the API server or the webhook adds (defaults, `clusterIP`, `caBundle`) are not differences. Lists that
 //! server-side apply merges are compared by their keys, all others by position, so that an additional RBAC rule or
-//! subject is a difference. Selectors, and the match conditions of a webhook, are compared as a whole, since an additional
-//! one selects fewer objects.
+//! subject is a difference. Selectors, rules, and the match conditions of a webhook are compared as a whole, since an
+//! additional field selects fewer objects.
 
 use serde_json::{Map, Value, json};
 
@@ -124,11 +124,10 @@ fn within(key: &str, desired: &Value, live: &Value) -> bool {
 
 fn list(key: &str, desired: &[Value], live: &[Value]) -> bool {
     let Some(merge_key) = item_key(key, desired) else {
-        return desired.len() == live.len()
-            && desired
-                .iter()
-                .zip(live)
-                .all(|(desired, live)| within("", desired, live));
+        let same = |(desired, live): (&Value, &Value)| {
+            within("", desired, live) && !(is_rule_list(key) && is_narrower(desired, live))
+        };
+        return desired.len() == live.len() && desired.iter().zip(live).all(same);
     };
     desired.iter().all(|item| {
         live.iter()
@@ -175,14 +174,27 @@ fn item_key(list: &str, desired: &[Value]) -> Option<&'static str> {
     merge_key(list).filter(|key| desired.iter().all(|item| item.get(key).is_some()))
 }
 
-/// Returns whether a field is a selector of a webhook, network policy or Service, which server-side apply replaces as
-/// a whole. The selector of a Deployment has separate fields and is immutable.
+/// Returns whether a field is a selector of a webhook, NetworkPolicy or Service, or a block of addresses, which
+/// server-side apply replaces as a whole. The selector of a Deployment has separate fields and is immutable.
 fn is_selector(key: &str, selector: &Map<String, Value>) -> bool {
     match key {
-        "namespaceSelector" | "objectSelector" | "podSelector" => true,
+        "namespaceSelector" | "objectSelector" | "podSelector" | "ipBlock" => true,
         "selector" => !selector.contains_key("matchLabels"),
         _ => false,
     }
+}
+
+/// Returns whether a list contains the rules or the peers of a NetworkPolicy, or the rules of a Role or webhook. Server-side
+/// apply replaces these lists as a whole.
+fn is_rule_list(key: &str) -> bool {
+    ["ingress", "egress", "from", "to", "rules"].contains(&key)
+}
+
+/// Returns whether a live rule has a field that the desired rule does not have, so that it matches less. The only field that
+/// the API server adds is the scope of a webhook's rule, which matches everything.
+fn is_narrower(desired: &Value, live: &Value) -> bool {
+    let mut fields = live.as_object().into_iter().flatten();
+    fields.any(|(key, value)| desired.get(key).is_none() && !(key == "scope" && value == "*"))
 }
 
 const CONDITIONS: &str = "matchConditions";

@@ -48,6 +48,25 @@ use crate::sync::diff::{differing_fields, is_applied};
 #[case::conditions_of_another_webhook(
     json!({"webhooks": [{"name": "w"}]}),
     json!({"webhooks": [{"name": "other", "matchConditions": [{"name": "b"}]}, {"name": "w"}]}), true)]
+#[case::a_policy_with_defaults(
+    json!({"egress": [{"to": [{"podSelector": {}}], "ports": [{"port": 53}]}]}),
+    json!({"egress": [{"to": [{"podSelector": {}}], "ports": [{"port": 53, "protocol": "TCP"}]}]}), true)]
+#[case::a_policy_for_fewer_destinations(
+    json!({"egress": [{"ports": [{"port": 53}]}]}),
+    json!({"egress": [{"ports": [{"port": 53}], "to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]}), false)]
+#[case::a_policy_for_fewer_ports(
+    json!({"ingress": [{"from": [{"podSelector": {}}]}]}),
+    json!({"ingress": [{"from": [{"podSelector": {}}], "ports": [{"port": 1}]}]}), false)]
+#[case::a_policy_for_fewer_sources(
+    json!({"ingress": [{"from": [{"namespaceSelector": {}}]}]}),
+    json!({"ingress": [{"from": [{"namespaceSelector": {}, "podSelector": {}}]}]}), false)]
+#[case::a_policy_for_fewer_addresses(
+    json!({"ingress": [{"from": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}]}),
+    json!({"ingress": [{"from": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.0.0.0/8"]}}]}]}), false)]
+#[case::a_rule_for_fewer_objects(
+    json!({"rules": [{"verbs": ["get"]}]}), json!({"rules": [{"verbs": ["get"], "resourceNames": ["a"]}]}), false)]
+#[case::a_rule_for_fewer_scopes(
+    json!({"rules": [{"operations": ["CREATE"]}]}), json!({"rules": [{"operations": ["CREATE"], "scope": "Cluster"}]}), false)]
 #[case::ca_bundle_of_another_writer(
     json!({"webhooks": [{"name": "w", "clientConfig": {"service": {"name": "s"}}}]}),
     json!({"webhooks": [{"name": "w", "clientConfig": {"caBundle": "x", "service": {"name": "s", "port": 443}}}]}), true)]
