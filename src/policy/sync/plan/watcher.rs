@@ -8,6 +8,7 @@
 //! object of another owner is never deleted; objects are in the inventory before they are written.
 
 mod planner;
+mod trust;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -190,20 +191,14 @@ impl DesiredWatcher {
         Target::config_map(&self.namespace, OWNER_CONFIG_MAP)
     }
 
-    /// Returns the webhook configuration for one runtime, with the live entries of Watchers that cannot be read.
-    /// Without a certificate for the runtime, its Pods keep their current certificate. The live CAs, which the API
-    /// server needs to trust that certificate, are kept, too.
-    fn webhooks(&self, live: Option<&Value>, has_certificate: bool) -> Option<Manifest> {
+    /// Returns the webhook configuration for one runtime, with the live entries of Watchers that cannot be read, and with
+    /// the CAs `bundle`.
+    fn webhooks(&self, live: Option<&Value>, bundle: &str) -> Option<Manifest> {
         let desired = self.webhooks.as_ref()?;
         let entries = live.and_then(|it| it.get("webhooks")?.as_array());
         let entries = entries.into_iter().flatten();
         let is_kept = |it: &&Value| self.kept.iter().any(|name| it["name"] == **name);
-        let kept: Vec<Value> = entries.clone().filter(is_kept).cloned().collect();
-        let mut bundles = entries.filter_map(|it| it["clientConfig"]["caBundle"].as_str());
-        let bundle = match bundles.find(|it| !it.is_empty()) {
-            Some(live) if !has_certificate => live,
-            _ => &self.bundle,
-        };
+        let kept: Vec<Value> = entries.filter(is_kept).cloned().collect();
         if kept.is_empty() && bundle == self.bundle {
             return Some(desired.clone());
         }

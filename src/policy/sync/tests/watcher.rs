@@ -309,6 +309,23 @@ fn without_a_certificate_of_the_new_ca_the_live_ca_stays() {
     assert_eq!(bundles(&runtime), ["new"]);
 }
 
+/// Otherwise the API server would not trust the watcher while cert-manager issues no certificate, which may be long.
+#[test]
+fn without_a_certificate_the_ca_of_another_client_is_replaced() {
+    let mut runtime = Runtime::installed(&one());
+    runtime.certificate = None;
+    let renewed = desired(vec![entry("one", "new")]);
+    runtime.edit(WEBHOOKS, |it| {
+        it["webhooks"][0]["clientConfig"]["caBundle"] = json!("other");
+    });
+    let (written, _) = runtime.reconcile(&renewed);
+    assert_eq!(written.last(), Some(&format!("apply {WEBHOOKS}")));
+    let live = &runtime.observed.live[&target(WEBHOOKS)];
+    assert_eq!(live["webhooks"][0]["clientConfig"]["caBundle"], "ca");
+    let unchanged = (vec![], WatcherState::Installed);
+    assert_eq!(runtime.reconcile(&renewed), unchanged);
+}
+
 #[test]
 fn without_a_certificate_nothing_is_installed_and_what_is_installed_stays() {
     let mut runtime = Runtime::new();

@@ -1,6 +1,6 @@
 //! The steps of an installation and of a removal, in their order.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::kcp::{
@@ -8,16 +8,14 @@ use api::kcp::{
     OWNER_WATCHER_ENTRIES, OWNER_WATCHER_INVENTORY, OWNER_WATCHER_REVIEWS_MISSING,
     WATCHER_FIELD_MANAGER,
 };
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::trust::{is_in_force, serving, serving_bundle};
 use super::{
     CERTIFICATE_SECRET, CONFIGURATION, DesiredWatcher, ObservedWatcher, Reviews, WatcherContext,
     WatcherState, manager_of,
 };
-use crate::certificates::CertificateInfo;
 use crate::sync::Hash;
 use crate::sync::diff::is_applied;
 use crate::sync::inventory;
@@ -42,9 +40,20 @@ impl Planner<'_> {
         self.observed.live.get(target)
     }
 
+    /// The Secret with the certificate with which the watcher serves.
+    fn secret(&self) -> Option<&Value> {
+        let target = Target::secret(&self.desired.namespace, CERTIFICATE_SECRET);
+        self.live(&target)
+    }
+
+    /// The webhook configuration. Without a certificate for the runtime, its Pods keep their current certificate, which
+    /// the API server has to trust.
     pub(super) fn webhooks(&self, has_certificate: bool) -> Option<Manifest> {
         let live = self.live(&self.desired.configuration);
-        self.desired.webhooks(live, has_certificate)
+        let bundle = &self.desired.bundle;
+        let secret = self.secret().filter(|_| !has_certificate);
+        let bundle = secret.map_or(bundle.as_str(), |it| serving_bundle(it, live, bundle));
+        self.desired.webhooks(live, bundle)
     }
 
     pub(super) fn install(
@@ -237,7 +246,7 @@ impl Planner<'_> {
         let version = marker.and_then(|it| it["metadata"]["resourceVersion"].as_str());
         let is_unreachable = was_unreachable && live.is_some();
         let is_known = live.is_some_and(|it| is_ours(it) || self.is_shared(&webhooks.target));
-        let serving = self.serving();
+        let serving = serving(self.secret());
         let entry = |manager: &String| {
             let entries = webhooks.object["webhooks"].as_array().into_iter().flatten();
             let mut own = entries.filter(|it| manager_of(it) == Some(manager));
@@ -257,13 +266,6 @@ impl Planner<'_> {
             Some(format!("{manager} {hash}\n"))
         };
         self.desired.managers.iter().filter_map(entry).collect()
-    }
-
-    /// The certificate with which the watcher serves, if it can be read.
-    fn serving(&self) -> Option<CertificateInfo> {
-        let secret = Target::secret(&self.desired.namespace, CERTIFICATE_SECRET);
-        let text = self.live(&secret)?.pointer("/data/tls.crt")?.as_str()?;
-        CertificateInfo::first(&STANDARD.decode(text).ok()?).ok()
     }
 
     /// Whether reviews did not reach the watcher until this plan is carried out, because another client deleted or changed the
@@ -410,45 +412,6 @@ fn apply(target: &Target, object: Arc<Value>) -> Action {
         target: target.clone(),
         object,
     }
-}
-
-/// Whether an entry is in a live webhook configuration, with the CA of the certificate with which the watcher serves. If that
-/// is not known, with at least one of its CAs: a rotation always keeps one.
-fn is_in_force(entry: &Value, live: Option<&Value>, serving: Option<&CertificateInfo>) -> bool {
-    let mut wanted = json!({ "webhooks": [entry] });
-    if let Some(config) = wanted["webhooks"][0]["clientConfig"].as_object_mut() {
-        config.remove("caBundle");
-    }
-    let is_trusted = |live: &Value| {
-        let bundle = live["clientConfig"]["caBundle"].as_str();
-        let known = bundle
-            .and_then(|it| STANDARD.decode(it).ok())
-            .and_then(|it| CertificateInfo::read_all(&it).ok());
-        if let (Some(serving), Some(known)) = (serving, known) {
-            return known.iter().any(|it| serving.is_issued_by(it));
-        }
-        let [wanted, live] = [entry, live].map(|it| authorities(&it["clientConfig"]["caBundle"]));
-        wanted == live || !wanted.is_disjoint(&live)
-    };
-    let entries = live.and_then(|it| it["webhooks"].as_array());
-    let mut entries = entries.into_iter().flatten();
-    let is_applied = live.is_some_and(|live| is_applied(&wanted, live));
-    is_applied && entries.any(|it| it["name"] == entry["name"] && is_trusted(it))
-}
-
-/// Returns the certificates of a `caBundle`. One that is not base64 of PEM counts as one certificate.
-fn authorities(bundle: &Value) -> BTreeSet<String> {
-    let text = bundle.as_str().unwrap_or_default();
-    let pem = STANDARD
-        .decode(text)
-        .ok()
-        .and_then(|it| String::from_utf8(it).ok());
-    let pem = pem.unwrap_or_else(|| text.to_owned());
-    let certificates = pem.split("-----END CERTIFICATE-----").map(str::trim);
-    certificates
-        .filter(|it| !it.is_empty())
-        .map(str::to_owned)
-        .collect()
 }
 
 /// Whether the controller applied an object as a part of the watcher.
