@@ -317,6 +317,11 @@ impl Plan {
             .chain(last)
     }
 
+    /// Returns whether only the ownership ConfigMap remains.
+    pub(super) fn is_last(&self) -> bool {
+        !self.last.is_empty() && self.steps().count() == 1
+    }
+
     /// Returns whether a deletion is complete: there are no actions, and no further plan has to follow.
     #[must_use]
     pub fn is_removed(&self) -> bool {

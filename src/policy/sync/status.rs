@@ -286,6 +286,10 @@ pub fn deletion_reason(goal: Goal, plan: &Plan) -> Option<(Reason, &'static str)
             Reason::Uninstalling,
             "waiting until the Pods of the webhook are deleted; all other objects are deleted after them",
         )),
+        Goal::Delete if plan.is_last() => Some((
+            Reason::Uninstalling,
+            "the objects of the webhook are deleted; the ConfigMap of their owner is being deleted",
+        )),
         Goal::Delete => Some((
             Reason::Uninstalling,
             "the objects of the webhook are being deleted",

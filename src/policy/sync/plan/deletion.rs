@@ -21,7 +21,8 @@ use crate::sync::{SourceKind, managed_fields};
 /// Returns the plan that deletes the webhook. The webhook configurations are deleted first, then the Deployment with
 /// its Pods. The copies of the pull Secret in all namespaces, the certificate and the Lease of the webhook, the three
 /// objects, and the prerequisites of Pods follow: none of them waits for another one, so that an object that cannot be
-/// deleted leaves no other credentials behind. The ownership ConfigMap is deleted last. Objects that only
+/// deleted leaves no other credentials behind. The ownership ConfigMap is deleted by a later plan that finds no other
+/// object: a finalizer of another client may keep an object, and a reconcile lists a limited number of copies. Objects that only
 /// the inventory lists are deleted with the objects of the manifests. Objects of other owners are kept.
 /// [`Plan::is_removed`] is true when all are deleted.
 ///
@@ -61,9 +62,11 @@ pub fn plan_deletion(context: Context<'_>, observed: &Observed) -> Plan {
     let identities = created.others.iter().chain(&created.copies);
     let mut credentials = delete_sources(context, observed);
     credentials.extend(identities.map(|it| delete_by_uid(it.clone(), false)));
-    let steps = vec![deletions(Phase::Prerequisites)];
-    let last = delete_marker(context, observed);
-    deletion_plan(context, observed, [credentials, last], steps)
+    let prerequisites = deletions(Phase::Prerequisites);
+    let is_last = credentials.is_empty() && prerequisites.is_empty();
+    let last = is_last.then(|| delete_marker(context, observed));
+    let last = last.unwrap_or_default();
+    deletion_plan(context, observed, [credentials, last], vec![prerequisites])
 }
 
 /// Returns foreground deletions of objects that are not being deleted yet.

@@ -8,6 +8,7 @@ use crate::sync::SourceKind;
 use crate::sync::identity::IdentityRecord;
 use crate::sync::observed::{NamespaceState, ObjectIdentity, Observed, WebhookObjects};
 use crate::sync::plan::{Blocked, Context, Plan, plan, plan_deletion, plan_orphan};
+use crate::sync::status::{Goal, deletion_reason};
 
 /// The webhook configuration is deleted first, so that no Pod is sent to a webhook that does not exist. The objects
 /// that the webhook created are deleted when the webhook cannot create them again.
@@ -44,9 +45,38 @@ fn an_uninstallation() {
             "delete Service/webhook-service",
             "delete ClusterRole/manager-role",
             "delete ServiceAccount/manager",
-            "delete ConfigMap/rt-bootstrapper-owner",
         ]
     );
+    runtime.log.clear();
+    runtime.carry_out(&plan_deletion(runtime.context(), &runtime.observed));
+    assert_eq!(runtime.log, ["delete ConfigMap/rt-bootstrapper-owner"]);
+    assert!(plan_deletion(runtime.context(), &runtime.observed).is_removed());
+}
+
+/// More copies than one reconcile lists, or a finalizer of another client on a copy: without the owner, another KCP could
+/// claim the cluster, and the inventory of what is left would be lost.
+#[test]
+fn the_owner_stays_until_all_objects_are_deleted() {
+    let mut runtime = Runtime::converged(&desired(&sources()));
+    runtime.webhook_makes(&["a"]);
+    runtime.carry_out(&plan_deletion(runtime.context(), &runtime.observed));
+    runtime.pods_end();
+    for _ in 0..2 {
+        runtime.carry_out(&plan_deletion(runtime.context(), &runtime.observed));
+        assert!(runtime.observed.marker.is_some());
+        runtime.webhook_makes(&["b"]);
+    }
+    // A timeout ends a deletion whose message does not change.
+    let message = |plan: &Plan| deletion_reason(Goal::Delete, plan).map(|(_, text)| text);
+    let plans: Vec<Plan> = (0..2)
+        .map(|_| {
+            let plan = plan_deletion(runtime.context(), &runtime.observed);
+            runtime.carry_out(&plan);
+            plan
+        })
+        .collect();
+    assert_ne!(message(&plans[0]), message(&plans[1]));
+    assert!(runtime.observed.marker.is_none());
     assert!(plan_deletion(runtime.context(), &runtime.observed).is_removed());
 }
 

@@ -331,7 +331,7 @@ impl Planner<'_> {
 
     /// Returns the steps of a removal, and the state. The webhook configuration is deleted first, then the Deployment
     /// with its Pods, which deliver the remaining events, then the other objects. The keys of the ownership ConfigMap
-    /// are removed last.
+    /// are removed when no other object is left.
     pub(super) fn remove(&self) -> (Vec<Step>, WatcherState) {
         let ours = self.observed.live.iter().filter(|(_, live)| is_ours(live));
         let present: Vec<(&Target, &Value)> = ours.collect();
@@ -354,7 +354,10 @@ impl Planner<'_> {
             return (steps, WatcherState::Progressing);
         }
         steps.push(deleted(Phase::Prerequisites));
-        steps.push(self.release_marker().into_iter().collect());
+        // A finalizer of another client may keep an object.
+        if present.is_empty() {
+            steps.push(self.release_marker().into_iter().collect());
+        }
         let is_removed = steps.iter().all(Vec::is_empty);
         let state = if is_removed {
             WatcherState::Removed
