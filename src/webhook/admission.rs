@@ -13,7 +13,6 @@ mod metrics;
 #[cfg(test)]
 mod tests;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,6 +32,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::snapshot::{KnownNamespace, SnapshotStore};
+use crate::survive;
 
 use self::answer::Answer;
 pub use self::metrics::AdmissionMetrics;
@@ -120,12 +120,6 @@ async fn admit(
     response
 }
 
-/// Runs a decision, and returns an error if it panics. A decision shares only data that it reads, so a panic leaves no
-/// inconsistent state.
-fn survive<T>(decision: impl FnOnce() -> T) -> Result<T, InternalError> {
-    catch_unwind(AssertUnwindSafe(decision)).map_err(|_panic| InternalError::Panic)
-}
-
 impl Endpoint {
     async fn respond(&self, body: &[u8]) -> Response {
         let review = match review::parse(body) {
@@ -199,7 +193,7 @@ impl Endpoint {
         let context = active
             .context(&request.namespace, namespace, fallback_policy)
             .ok_or(InternalError::ConfigurationNotLoaded)?;
-        let decision = survive(|| decide(request, &context))?;
+        let decision = survive(|| decide(request, &context)).ok_or(InternalError::Panic)?;
         self.metrics.decided(request.operation, decision.changed());
         self.metrics.found(&decision.findings);
         Ok(Answer::decided(decision))

@@ -4,6 +4,7 @@
 //! A review is processed from snapshots only: it awaits no API call, takes no lock that a writer holds, and logs no body.
 //! `policy::admission` decides about Pods.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use component_base::backoff::Backoff;
@@ -21,6 +22,12 @@ pub mod watches;
 
 /// Field selector of Pods that are not finished. Finished Pods neither pull images nor are replaced.
 const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
+/// Runs a decision, and returns `None` if it panics. A decision shares only data that it reads, so a panic leaves no
+/// inconsistent state.
+fn survive<T>(decision: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(decision)).ok()
+}
 
 /// Backoff between successive writes of one object: after a failed write, and while another client overwrites each write.
 const WRITE_BACKOFF: Backoff = Backoff {

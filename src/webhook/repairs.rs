@@ -33,6 +33,7 @@ use policy::repairs::EvictionSettings;
 use tokio_util::sync::CancellationToken;
 
 pub use self::metrics::RepairMetrics;
+use self::pod::{Judge, StoredPod};
 use self::reconcile::Reconciler;
 pub(crate) use self::record::last_valid_document;
 use crate::snapshot::SnapshotStore;
@@ -64,7 +65,11 @@ pub struct Repairs {
 impl Repairs {
     /// Repairs until the token is canceled. Failures are retried, counted and logged.
     pub async fn run(self, token: CancellationToken) {
-        let mut reconciler = Reconciler::new(&self);
+        self.run_with(StoredPod::judge, token).await;
+    }
+
+    async fn run_with(self, judge: Judge, token: CancellationToken) {
+        let mut reconciler = Reconciler::new(&self, judge);
         while !token.is_cancelled() {
             reconciler.run(&token).await;
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use api::FeatureSet;
 use api::names::DOCKER_CONFIG_KEY;
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
@@ -280,6 +281,14 @@ impl ActiveRevision {
 }
 
 impl KnownNamespace {
+    /// Returns the time since when the Namespace opts in to any of these features. If no field manager tells it, no Pod counts
+    /// as created after it.
+    pub(crate) fn opted_in(&self, available: FeatureSet) -> Option<Timestamp> {
+        let opts_in = || !self.view.annotations.requested(available).is_empty();
+        self.annotated
+            .or_else(|| opts_in().then_some(Timestamp::MAX))
+    }
+
     /// Keeps the earlier times of annotations and labels that are unchanged: a field manager that owns some of them moves the time
     /// with each write of another field.
     fn keep_times_of(&mut self, before: &Self) {
@@ -290,17 +299,22 @@ impl KnownNamespace {
         let shown = (self.annotated, self.labelled);
         self.observed = before.observed;
         if self.view.annotations == before.view.annotations {
-            self.annotated = self.annotated.min(before.annotated);
+            self.annotated = earliest(self.annotated, before.annotated);
         } else {
             self.observed.annotations = true;
         }
         if self.view.labels == before.view.labels {
-            self.labelled = self.labelled.min(before.labelled);
+            self.labelled = earliest(self.labelled, before.labelled);
         } else {
             self.observed.labels = true;
         }
         self.has_earlier_times = shown != (self.annotated, self.labelled);
     }
+}
+
+/// Returns the earlier time. A client may remove the managed fields, which leaves no time.
+pub(crate) fn earliest(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    one.into_iter().chain(other).min()
 }
 
 impl PullSecretSource {

@@ -217,6 +217,11 @@ impl Evictions {
         self.awaited.retain(|owner, _| owners.contains(&**owner));
     }
 
+    /// Removes the pauses of Namespaces that do not exist any more.
+    pub fn retain_namespaces(&mut self, exists: impl Fn(&str) -> bool) {
+        self.namespaces.retain(|name, _| exists(name));
+    }
+
     /// Updates the circuit with a new Pod, which shows whether the API server sends Pods to the webhook.
     fn test(&mut self, pod: &TrackedPod, now: Duration) {
         let failures = match self.circuit {

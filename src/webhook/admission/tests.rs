@@ -176,7 +176,8 @@ async fn an_own_fault_lets_the_pod_pass_with_a_warning(
 
 #[tokio::test]
 async fn a_decision_that_panics_lets_the_pod_pass_with_a_warning() {
-    let fault = survive(|| -> () { panic!("a defect") }).unwrap_err();
+    let decided = survive(|| -> () { panic!("a defect") });
+    let fault = decided.ok_or(InternalError::Panic).unwrap_err();
     let response = Answer::internal_error(fault).into_response("u-1");
     assert_eq!(response.status(), StatusCode::OK);
     let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();

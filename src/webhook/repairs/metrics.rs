@@ -29,11 +29,12 @@ pub struct RepairMetrics {
     pub(super) evictions: Family<[(&'static str, &'static str); 1], Counter>,
     pub(super) forbidden: Gauge,
     pub(super) suspended: Gauge,
+    pub(super) unjudged: Gauge,
 }
 
 impl RepairMetrics {
     /// Registers `missed_pods{namespace,reason}`, `missed_pods_found_total`, `outdated_pods{namespace,reason}`, `trust_bundle_pods_not_started{node}`,
-    /// `pod_evictions_total{result}`, `pod_eviction_forbidden_namespaces` and `pod_evictions_suspended`.
+    /// `pod_evictions_total{result}`, `pod_eviction_forbidden_namespaces`, `pod_evictions_suspended` and `unjudged_pods`.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let missed = "Number of Pods that were created after the configuration that covers them and lack a change, by namespace and first missing change (none on replicas that do not lead)";
@@ -43,6 +44,7 @@ impl RepairMetrics {
         let evictions = "Number of evictions of missed and outdated Pods, by result";
         let forbidden = "Number of namespaces in which the last eviction was forbidden";
         let suspended = "Whether evictions are suspended because a new Pod was missed too (1)";
+        let unjudged = "Number of Pods of which an internal error leaves unknown whether they lack changes (0 on replicas that do not lead)";
         Self {
             missed: family(registry, "missed_pods", missed, ["namespace", "reason"]),
             missed_found: register(registry, "missed_pods_found", found),
@@ -56,6 +58,7 @@ impl RepairMetrics {
             evictions: family(registry, "pod_evictions", evictions, ["result"]),
             forbidden: register(registry, "pod_eviction_forbidden_namespaces", forbidden),
             suspended: register(registry, "pod_evictions_suspended", suspended),
+            unjudged: register(registry, "unjudged_pods", unjudged),
         }
     }
 

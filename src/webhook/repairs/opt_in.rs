@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::snapshot::{KnownNamespace, ObservedChanges};
+use crate::snapshot::{KnownNamespace, ObservedChanges, earliest};
 
 /// Maximum size of one stored Namespace, in bytes. A name has at most 63.
 const ENTRY: usize = 180;
@@ -72,19 +72,19 @@ impl NamespaceTimes {
             return Cow::Borrowed(namespace);
         };
         let (now, mut kept) = (Times::of(namespace, true), namespace.clone());
-        let earlier = |now: Option<Timestamp>, stored: Option<i64>| {
-            let stored = Timestamp::from_second(stored?).ok()?;
-            Some(now.map_or(stored, |now| now.min(stored)))
+        let earlier = |now, stored: Option<i64>| {
+            let stored = stored.and_then(|it| Timestamp::from_second(it).ok());
+            earliest(now, stored)
         };
         let ObservedChanges {
             annotations,
             labels,
         } = namespace.observed;
         if stored.annotations == now.annotations && !annotations {
-            kept.annotated = earlier(kept.annotated, stored.annotated).or(kept.annotated);
+            kept.annotated = earlier(kept.annotated, stored.annotated);
         }
         if stored.labels == now.labels && !labels {
-            kept.labelled = earlier(kept.labelled, stored.labelled).or(kept.labelled);
+            kept.labelled = earlier(kept.labelled, stored.labelled);
         }
         Cow::Owned(kept)
     }

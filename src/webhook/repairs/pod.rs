@@ -57,7 +57,6 @@ pub(super) struct StoredPod {
     /// UID of the controller that replaces the Pod after its eviction.
     owner: Option<Box<str>>,
     is_ready: bool,
-    unstarted: Option<UnstartedPod>,
     json: Box<RawValue>,
 }
 
@@ -152,7 +151,6 @@ impl From<Box<RawValue>> for StoredPod {
                 .map(|it| (*it).into()),
             owner: metadata.owner_references.0.0,
             is_ready: status.conditions.0.is_ready,
-            unstarted: UnstartedPod::of(json.get()),
             json,
         }
     }
@@ -173,6 +171,9 @@ pub(super) struct Basis<'a> {
     /// Whether the API server evaluates the fallback policy.
     pub(super) fallback_policy: bool,
 }
+
+/// Judges a stored Pod of a Namespace, as [`StoredPod::judge`] does.
+pub(super) type Judge = fn(&StoredPod, Option<&KnownNamespace>, &Basis<'_>) -> Option<JudgedPod>;
 
 /// A covered Pod.
 pub(super) struct JudgedPod {
@@ -226,9 +227,10 @@ impl StoredPod {
         let selects = basis.active.reads_labels();
         let own = self.annotated.filter(|it| *it > created + CREATION);
         let by_document = context.configuration.namespace_features(name);
+        let available = context.configuration.available();
         let times = PodTimes {
             created,
-            opted_in: own.max(namespace.and_then(|it| it.annotated)),
+            opted_in: own.max(namespace.and_then(|it| it.opted_in(available))),
             selected: namespace.and_then(|it| it.labelled).filter(|_| selects),
             has_other_bundle: self.marked
                 && has_other_trust_bundle(context.configuration, &request.object),
@@ -262,7 +264,7 @@ impl StoredPod {
                 .map(|_| note(&decision)),
             unstarted: (times.has_other_bundle
                 || has_trust_bundle(context.configuration, &request.object))
-            .then(|| self.unstarted.clone())
+            .then(|| UnstartedPod::of(self.json.get()))
             .flatten(),
         })
     }

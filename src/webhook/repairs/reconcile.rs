@@ -23,10 +23,10 @@ use tokio_util::sync::CancellationToken;
 use super::Repairs;
 use super::eviction::evict;
 use super::metrics::PodSeries;
-use super::pod::{Basis, StoredPod};
+use super::pod::{Basis, Judge, StoredPod};
 use super::record::Record;
-use crate::UNFINISHED;
 use crate::snapshot::{ActiveRevision, KnownNamespace};
+use crate::{UNFINISHED, survive};
 
 /// Interval of reports and evictions.
 const TICK: Duration = Duration::from_secs(1);
@@ -49,8 +49,11 @@ pub(super) type Namespaces = Arc<HashMap<String, Arc<KnownNamespace>>>;
 /// Runs the repairs that the parent module describes. Its state outlives the watch, so that no Pod is reported twice.
 pub(super) struct Reconciler<'a> {
     repairs: &'a Repairs,
+    judge: Judge,
     evictions: Evictions,
     unstarted: UnstartedPods,
+    /// The Pods whose judgment panicked.
+    unjudged: HashSet<PodKey>,
     record: Record,
     /// Pod, reason and note of pending Events.
     events: VecDeque<(ObjectReference, String, String)>,
@@ -73,11 +76,13 @@ struct Round {
 }
 
 impl<'a> Reconciler<'a> {
-    pub(super) fn new(repairs: &'a Repairs) -> Self {
+    pub(super) fn new(repairs: &'a Repairs, judge: Judge) -> Self {
         Self {
             repairs,
+            judge,
             evictions: Evictions::default(),
             unstarted: UnstartedPods::default(),
+            unjudged: HashSet::new(),
             record: Record::default(),
             events: VecDeque::new(),
             started: Instant::now(),
@@ -193,11 +198,13 @@ impl<'a> Reconciler<'a> {
                 let listed = std::mem::take(&mut round.listed);
                 self.evictions.retain(|key| listed.contains(key));
                 self.unstarted.retain(|key| listed.contains(key));
+                self.unjudged.retain(|key| listed.contains(key));
                 round.is_complete = true;
             }
             Event::Apply(pod) => self.judge(round, &pod, false),
             Event::Delete(pod) => {
                 let (key, now) = (pod.key(), self.started.elapsed());
+                self.unjudged.remove(&key);
                 self.unstarted.observe(&key, None, now);
                 self.evictions.observe(key, None, false, now);
             }
@@ -217,8 +224,10 @@ impl<'a> Reconciler<'a> {
             return;
         };
         let namespace = self.record.namespaces.kept(&key.namespace, namespace);
-        let judged = pod.judge(Some(&namespace), &basis);
-        let (tracked, note, unstarted) = match judged {
+        // A Pod that cannot be judged must not end the repairs of each leader in turn.
+        let judged = survive(|| (self.judge)(pod, Some(&namespace), &basis));
+        self.report_judged(&key, judged.is_some());
+        let (tracked, note, unstarted) = match judged.flatten() {
             Some(it) => (Some(it.tracked), it.note, it.unstarted),
             None => (None, None, None),
         };
@@ -244,6 +253,8 @@ impl<'a> Reconciler<'a> {
             tracing::warn!(namespace, error = text, "failed to list Pods");
             return Err(error);
         }
+        self.evictions
+            .retain_namespaces(|name| round.namespaces.contains_key(name));
         self.report_unstarted();
         self.count(round.is_complete);
         self.publish_pending().await;

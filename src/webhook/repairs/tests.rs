@@ -15,7 +15,9 @@ use policy::repairs::EvictionSettings;
 use rstest::rstest;
 use serde_json::json;
 use testkit::apiserver::ApiServer;
+use testkit::logs::Logs;
 use tokio::time::sleep;
+use tracing::Level;
 
 use self::env::*;
 
@@ -84,6 +86,47 @@ async fn nothing_is_judged_before_everything_was_observed(#[case] request: &str)
     assert_eq!(env.value(MISSED), None);
     fault.stop();
     env.until(MISSED, Some(1.0)).await;
+}
+
+/// Without this, the Pod would end the repairs of each leader in turn.
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_judgment_panics_is_reported_once_and_the_others_are_judged() {
+    const UNJUDGED: &str = "unjudged_pods";
+    let logs = Logs::of(Level::ERROR);
+    let mut env = Environment::start(EvictionSettings::default()).await;
+    env.stop().await;
+    env.judge = |pod, namespace, basis| {
+        assert!(!pod.key().name.starts_with("poison"), "secret content");
+        pod.judge(namespace, basis)
+    };
+    for name in ["poison", "web"] {
+        env.put_pod(name, false);
+    }
+    env.lead(EvictionSettings::default()).await;
+    env.until(MISSED, Some(1.0)).await;
+    assert_eq!(env.value(UNJUDGED), Some(1.0));
+    // By the watch, by another list of all Pods, and by that of a changed Namespace.
+    for name in ["poison", "poison-2", "api"] {
+        env.put_pod(name, false);
+    }
+    env.until(MISSED, Some(2.0)).await;
+    env.put_document("mirror.example/hub");
+    sleep(Duration::from_secs(30)).await;
+    env.server.edit("namespaces", ("", "shop"), |namespace| {
+        namespace["metadata"]["annotations"] = json!({"rt-cfg.kyma-project.io/all": "true"});
+    });
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(env.value(UNJUDGED), Some(2.0));
+    let lines = logs.lines();
+    let names = [r#"namespace="shop" pod="poison""#, r#"pod="poison-2""#];
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    for (line, name) in lines.iter().zip(names) {
+        assert!(line.contains(name) && !line.contains("secret"), "{line}");
+    }
+    env.server.remove("pods", "shop", "poison");
+    env.until(UNJUDGED, Some(1.0)).await;
+    env.stop().await;
+    assert_eq!(env.value(UNJUDGED), Some(0.0));
 }
 
 /// No time of the API server is compared with the clock of this process.

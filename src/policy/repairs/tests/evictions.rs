@@ -336,6 +336,17 @@ fn a_namespace_whose_pods_are_mended_is_not_reported_as_forbidden() {
     assert_eq!(world.evictions.forbidden_namespaces(), 0);
 }
 
+/// Namespaces may be created and deleted all the time, while no list of all Pods is needed.
+#[test]
+fn the_pause_of_a_namespace_that_is_deleted_is_forgotten() {
+    let mut world = World::missed(&[("a", "o1")]);
+    world.execute(EvictionOutcome::Forbidden);
+    world.evictions.retain_namespaces(|name| name == "shop");
+    assert_eq!(world.next(), None, "the Namespace exists");
+    world.evictions.retain_namespaces(|_| false);
+    assert_eq!(world.next().as_deref(), Some("a"));
+}
+
 /// A policy of the cluster may forbid the eviction of one Pod with the status of a missing permission.
 #[test]
 fn pods_whose_evictions_are_forbidden_do_not_block_evictions_of_others() {

@@ -27,6 +27,8 @@ impl Reconciler<'_> {
         let forbidden = i64::try_from(self.evictions.forbidden_namespaces());
         metrics.forbidden.set(forbidden.unwrap_or(i64::MAX));
         metrics.suspended.set(i64::from(self.evictions.is_open()));
+        let unjudged = i64::try_from(self.unjudged.len());
+        metrics.unjudged.set(unjudged.unwrap_or(i64::MAX));
         let missed = counts.iter().filter(|((_, it), _)| it.is_missed());
         let missed: usize = missed.map(|(_, count)| *count as usize).sum();
         if is_complete && (missed == 0) != (self.missed_before == 0) {
@@ -39,6 +41,16 @@ impl Reconciler<'_> {
         self.series = series;
         if is_complete {
             self.missed_before = missed;
+        }
+    }
+
+    /// Processes whether the judgment of a Pod ended. One that panicked is logged once, until another one ends.
+    pub(super) fn report_judged(&mut self, key: &PodKey, is_judged: bool) {
+        if is_judged {
+            self.unjudged.remove(key);
+        } else if self.unjudged.insert(key.clone()) {
+            let (namespace, pod) = (&*key.namespace, &*key.name);
+            tracing::error!(namespace, pod, "judgment of a Pod panicked");
         }
     }
 
@@ -144,5 +156,6 @@ impl Drop for Reconciler<'_> {
         metrics.set(&PodSeries::default(), &self.series);
         metrics.forbidden.set(0);
         metrics.suspended.set(0);
+        metrics.unjudged.set(0);
     }
 }

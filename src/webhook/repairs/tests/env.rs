@@ -37,6 +37,8 @@ pub(super) struct Environment {
     metrics: RepairMetrics,
     pub(super) probe: Arc<AtomicBool>,
     running: Option<(CancellationToken, JoinHandle<()>)>,
+    /// Judges the Pods of the next leaders.
+    pub(super) judge: Judge,
 }
 
 impl Environment {
@@ -56,6 +58,7 @@ impl Environment {
             registry,
             probe: Arc::new(AtomicBool::new(true)),
             running: None,
+            judge: StoredPod::judge,
         };
         env.put_document("mirror.example");
         env.put_secret("dTpw");
@@ -83,11 +86,11 @@ impl Environment {
             }),
         };
         let token = CancellationToken::new();
-        let end = token.clone();
+        let (judge, end) = (self.judge, token.clone());
         let task = tokio::spawn(async move {
             tokio::select! {
                 () = watches.run() => {}
-                () = repairs.run(end) => {}
+                () = repairs.run_with(judge, end) => {}
             }
         });
         self.running = Some((token, task));

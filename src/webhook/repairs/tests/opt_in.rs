@@ -105,6 +105,52 @@ async fn a_namespace_that_opts_in_covers_its_new_pods_only() {
     assert_eq!(env.value(MISSED_IN_OTHER), Some(1.0));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_opts_in_while_no_replica_runs_covers_its_new_pods_only() {
+    let mut env = Environment::start(EvictionSettings::default()).await;
+    env.stop().await;
+    env.server.namespace("other");
+    put_pod(&env, "before");
+    sleep(Duration::from_secs(10)).await;
+    opt_in(&env, "other");
+    sleep(Duration::from_secs(10)).await;
+    put_pod(&env, "after");
+    env.lead(EvictionSettings::default()).await;
+    env.until(MISSED_IN_OTHER, Some(1.0)).await;
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(env.value(MISSED_IN_OTHER), Some(1.0));
+}
+
+/// A client may replace the managed fields, and with them the time of the opt-in. A Pod from before it must not be evicted.
+#[rstest]
+#[case::while_a_leader_runs(true, Some(1.0))]
+#[case::while_no_replica_runs(false, None)]
+#[tokio::test(start_paused = true)]
+async fn an_opt_in_without_managed_fields_covers_no_pod_from_before_it(
+    #[case] is_observed: bool,
+    #[case] missed: Option<f64>,
+) {
+    let mut env = opted_in_between().await;
+    if !is_observed {
+        env.stop().await;
+    }
+    env.server.edit("namespaces", ("", "other"), |namespace| {
+        namespace["metadata"]["managedFields"] = managed("f:spec");
+    });
+    if !is_observed {
+        env.lead(EvictionSettings::default()).await;
+    }
+    // The record has the time after a minute.
+    sleep(Duration::from_mins(2)).await;
+    assert_eq!(env.value(MISSED_IN_OTHER), missed);
+    if is_observed {
+        env.stop().await;
+        env.lead(EvictionSettings::default()).await;
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(env.value(MISSED_IN_OTHER), missed, "the next leader");
+    }
+}
+
 /// The document requests the trust bundle for this Namespace. A Pod may opt out of it, and a Namespace cannot.
 #[tokio::test(start_paused = true)]
 async fn a_later_annotation_of_a_namespace_hides_no_pod_that_the_document_covers() {
