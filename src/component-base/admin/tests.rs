@@ -162,7 +162,8 @@ async fn silent_clients_do_not_hold_up_the_end() {
     let asked = Instant::now();
     end.cancel();
     running.await.unwrap();
-    assert!(asked.elapsed() < Duration::from_secs(4));
+    // A silent client would keep its connection for that time.
+    assert!(asked.elapsed() < RESPONSE);
 }
 
 #[tokio::test]

@@ -17,6 +17,9 @@ use crate::certificate::{
     StoredCertificate, callers_trust,
 };
 
+/// Time limit of conditions that hold soon. A new certificate is served after a pause of five seconds.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 fn stored(material: Material) -> Observed<StoredCertificate> {
     present(material.into())
 }
@@ -85,7 +88,7 @@ impl Process {
 
     /// Waits for a response. Another task activates the certificate.
     async fn until_answered(&self) -> (StatusCode, Bytes) {
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
             match self.ask_as_callers().await {
                 Ok(answer) => return answer,
@@ -140,7 +143,7 @@ async fn an_answer_comes_over_the_certificate_that_callers_trust_before_and_afte
         .cloned()
         .collect::<Vec<_>>();
     let new_alone = Bundle::of(new_alone);
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    let deadline = tokio::time::Instant::now() + PATIENCE;
     while process.ask(&new_alone).await.is_err() {
         assert!(
             tokio::time::Instant::now() < deadline,
