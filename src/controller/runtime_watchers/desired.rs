@@ -1,7 +1,7 @@
 //! The desired state of all runtimes, from the Watchers and the gateway on KCP, and the number of runtimes in the
 //! status of each Watcher.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +29,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::{Context, RuntimeWatcherOptions, RuntimeWatcherSettings};
+use crate::RECONCILE_BACKOFF;
 use crate::certificates::{GatewayReceiver, IssuedGateway};
 use crate::requests::Answer as _;
 
@@ -98,6 +99,8 @@ struct Desired<'a> {
     gateway_limit: Instant,
     /// The manifests for the last address.
     installation: Option<(String, Arc<Installation>)>,
+    /// The Watchers whose last status was not written: number of attempts, and the time of the next one.
+    failures: HashMap<String, (u32, Instant)>,
 }
 
 /// Computes the goal at every change until the future is dropped, and writes the number of runtimes to each Watcher.
@@ -163,6 +166,7 @@ impl<'a> Desired<'a> {
             removal,
             gateway_limit: Instant::now() + GATEWAY_LIMIT,
             installation: None,
+            failures: HashMap::new(),
         }
     }
 
@@ -174,6 +178,12 @@ impl<'a> Desired<'a> {
     }
 
     fn apply(&mut self, change: WatchChange<DeserializeGuard<Watcher>>) {
+        // After a conflict, the change is that of the other client.
+        match &change {
+            WatchChange::Put(watcher) => drop(self.failures.remove(&watcher.name_any())),
+            WatchChange::Removed(name) => drop(self.failures.remove(name)),
+            WatchChange::Listed => {}
+        }
         match change {
             WatchChange::Put(watcher) => drop(self.watchers.insert(watcher.name_any(), watcher)),
             WatchChange::Removed(name) => drop(self.watchers.remove(&name)),
@@ -271,8 +281,9 @@ impl<'a> Desired<'a> {
         configuration(&self.entries.registrations, &endpoint).map_err(|error| error_chain(&error))
     }
 
-    /// Writes the statuses that differ. Returns whether all statuses were written.
-    async fn write_statuses(&self, counts: &RuntimeCounts) -> bool {
+    /// Writes the statuses that differ. Returns whether all statuses were written. The write for a Watcher that KCP
+    /// rejects is repeated after a backoff, and does not delay others.
+    async fn write_statuses(&mut self, counts: &RuntimeCounts) -> bool {
         let mut is_complete = true;
         let now = Timestamp::now().strftime("%FT%TZ").to_string();
         for watcher in self.watchers.values().filter_map(|it| it.0.as_ref().ok()) {
@@ -284,6 +295,11 @@ impl<'a> Desired<'a> {
                 is_complete &= watcher.status.is_some();
                 continue;
             };
+            let (attempts, due) = self.failures.get(&key.1).copied().unzip();
+            if due.is_some_and(|it| Instant::now() < it) {
+                is_complete = false;
+                continue;
+            }
             // With the resource version as precondition, a status that was not observed is not overwritten.
             let patch = json!({
                 "metadata": { "resourceVersion": watcher.resource_version() },
@@ -291,12 +307,22 @@ impl<'a> Desired<'a> {
             });
             let (parameters, patch) = (PatchParams::default(), Patch::Merge(&patch));
             let patched = self.api.patch_status(&key.1, &parameters, &patch).await;
-            if let Err(error) = patched.unless_gone() {
-                // After a conflict, the watch returns the other change.
-                let error = error_chain(&error);
-                tracing::debug!(watcher = key.1, error, "failed to write status of Watcher");
-                is_complete = false;
-            }
+            let Err(error) = patched.unless_gone() else {
+                self.failures.remove(&key.1);
+                continue;
+            };
+            let error = error_chain(&error);
+            let name = key.1;
+            tracing::warn!(
+                watcher = name,
+                error,
+                "failed to write status of Watcher, backing off"
+            );
+            let attempts = attempts.unwrap_or_default();
+            let delay = RECONCILE_BACKOFF.delay(attempts, fastrand::u64(..));
+            self.failures
+                .insert(name, (attempts + 1, Instant::now() + delay));
+            is_complete = false;
         }
         is_complete
     }

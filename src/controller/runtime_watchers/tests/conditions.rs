@@ -214,3 +214,26 @@ async fn the_status_of_a_kyma_starts_no_reconcile() {
     .await;
     assert_eq!(one.requests().len(), before);
 }
+
+/// For example, a validation policy of KCP rejects each write of one status.
+#[tokio::test(start_paused = true)]
+async fn a_status_that_is_rejected_is_written_again_after_a_backoff_and_delays_no_other() {
+    let mut env = Env::new();
+    for name in ["klm", "telemetry"] {
+        env.kcp.put(watcher(name));
+    }
+    let writes = "patch watchers/status kcp-system/klm";
+    let _rejection = env.kcp.fault(writes).status(422);
+    env.start();
+    env.until("the other is written", |env| {
+        !env.condition("telemetry").is_empty()
+    })
+    .await;
+    let span = Duration::from_mins(2);
+    let empty = testkit::until::holds("it is rejected", span, || async {
+        env.condition("klm").is_empty()
+    });
+    empty.await.unwrap();
+    let attempts = env.kcp.requests_of(writes).len();
+    assert!((3..12).contains(&attempts), "{attempts}");
+}
