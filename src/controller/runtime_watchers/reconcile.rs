@@ -66,6 +66,8 @@ pub(super) async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kub
         // The known state of the runtime stays.
         Goal::Unknown(None) => return Ok(Action::await_change()),
         Goal::Unknown(Some(reason)) => {
+            // The watcher may be installed. Its removal, if the Kyma is deleted before the goal is known, needs the owner.
+            let _ = context.own(&name, kyma.runtime_id());
             let outcome = Outcome::new(reason, String::new(), Retry::AtChange);
             return Ok(context.finish(&kyma, outcome, revision).await);
         }

@@ -231,3 +231,21 @@ async fn what_a_customer_deletes_comes_back_with_the_next_reconcile(#[case] obje
     env.until("it is back", |_| cluster.find(object).is_some())
         .await;
 }
+
+/// A new leader knows neither the gateway nor what an earlier one has installed.
+#[tokio::test]
+async fn a_watcher_is_removed_with_its_kyma_while_the_gateway_is_unknown() {
+    let (mut env, cluster) = Env::installed().await;
+    env.stop().await;
+    env.gateway.send_replace(None);
+    env.start();
+    env.until("it waits", |env| {
+        env.runtimes("GatewayCertificatePending") == 1
+    })
+    .await;
+    env.kcp.remove("kymas", NAMESPACE, "one");
+    env.until("it is removed", |_| {
+        cluster.inventory() == crate::runtime_cluster::BARE
+    })
+    .await;
+}
