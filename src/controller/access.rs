@@ -3,8 +3,6 @@
 //! Invariant: the kubeconfig is read at the start of a reconcile, and zeroized once it is parsed. It is neither kept, nor logged,
 //! nor written. Not in here: what a kubeconfig may contain (`clients::kubeconfig`).
 
-use std::collections::BTreeMap;
-
 use api::kcp::{KUBECONFIG_KEY, kubeconfig_secret};
 use component_base::telemetry::error_chain;
 use k8s_openapi::api::core::v1::Secret;
@@ -12,9 +10,9 @@ use kube::api::GetParams;
 use kube::{Api, Client};
 use policy::sync::status::ConnectionError;
 use tokio::sync::Semaphore;
-use zeroize::Zeroize as _;
 
 use crate::clients::{CallError, Remote, RuntimeClients, RuntimeId, kubeconfig};
+use crate::secret::ZeroizedSecret;
 
 /// Maximum number of concurrent requests to KCP: enough for hundreds of reconciles per second, with few connections.
 const MAX_CONCURRENT_READS: usize = 32;
@@ -30,7 +28,7 @@ pub(crate) struct ClientFactory {
 }
 
 /// The Secret with a kubeconfig, if it exists; its data is zeroized when it is dropped.
-pub(crate) struct KubeconfigSecret(Option<Secret>);
+pub(crate) struct KubeconfigSecret(Option<ZeroizedSecret>);
 
 impl ClientFactory {
     pub(crate) fn new(client: Client, namespace: &str, fleet: RuntimeClients) -> Self {
@@ -65,7 +63,7 @@ impl ClientFactory {
             }
             response => Some(response?),
         };
-        Ok(KubeconfigSecret(found))
+        Ok(KubeconfigSecret(found.map(ZeroizedSecret)))
     }
 
     /// Creates a client of the runtime.
@@ -107,15 +105,6 @@ impl KubeconfigSecret {
             return Err(missing(&format!(": key {KUBECONFIG_KEY} is empty")));
         }
         Ok(&bytes.0)
-    }
-}
-
-impl Drop for KubeconfigSecret {
-    fn drop(&mut self) {
-        let data = self.0.as_mut().and_then(|it| it.data.as_mut());
-        data.into_iter()
-            .flat_map(BTreeMap::values_mut)
-            .for_each(|it| it.0.zeroize());
     }
 }
 

@@ -30,6 +30,7 @@ mod rollouts;
 mod runtime_cluster;
 mod runtime_objects;
 pub mod runtime_watchers;
+mod secret;
 pub mod signal;
 pub mod sources;
 pub mod state;

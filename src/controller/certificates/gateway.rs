@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::kcp::CONTROLLER_FIELD_MANAGER;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use component_base::telemetry::error_chain;
 use component_base::watch::{watch_object, watch_with_backoff};
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::runtime::watcher::Config;
@@ -30,6 +31,7 @@ use super::{CertificateOptions, IssuedGateway, RESYNC};
 use crate::RECONCILE_BACKOFF;
 use crate::dynamic::objects;
 use crate::requests::Answer as _;
+use crate::secret::{ZeroizedSecret, zeroize_data};
 
 /// Annotation of the Secret of the gateway with the time at which the newest CA was added, as in the public lifecycle-manager.
 const CA_ADDED: &str = "caAddedToBundleAt";
@@ -112,7 +114,7 @@ impl Reconciler {
         let secrets = names.map(|name| {
             let check = self.options.readiness.check(format!("{name}-watch"));
             watch_object(self.secrets.clone(), name, check)
-                .map(drop)
+                .map(|it| drop(it.map(ZeroizedSecret)))
                 .boxed()
         });
         let check = self.options.readiness.check("certificate-gateways-watch");
@@ -129,16 +131,16 @@ impl Reconciler {
         let hosts = gateways.iter().flat_map(|it| hosts(it, secret));
         let hosts = hosts.chain(settings.gateway_host.clone());
         self.request_certificate(&hosts.collect::<Vec<_>>()).await?;
-        let Some(ca) = self.secrets.get_opt(&settings.ca_secret).await? else {
+        let Some(ca) = self.secret(&settings.ca_secret).await? else {
             tracing::debug!(secret = settings.ca_secret, "CA not issued yet");
             return Ok((RESYNC, false));
         };
         let ca = value(&ca, CERTIFICATE).unwrap_or_default();
-        let leaf = self.secrets.get_opt(&settings.gateway_certificate).await?;
-        let live = self.secrets.get_opt(&settings.gateway_secret).await?;
-        let leaf = leaf.as_ref().and_then(pair);
-        let live_pair = live.as_ref().and_then(pair);
-        let live_bundle = live.as_ref().and_then(|it| value(it, CA));
+        let leaf = self.secret(&settings.gateway_certificate).await?;
+        let live = self.secret(&settings.gateway_secret).await?;
+        let leaf = leaf.as_deref().and_then(pair);
+        let live_pair = live.as_deref().and_then(pair);
+        let live_bundle = live.as_deref().and_then(|it| value(it, CA));
         let now = Timestamp::now().as_second();
         let annotation = live.as_ref().and_then(|it| it.annotations().get(CA_ADDED));
         let added = annotation.and_then(|it| it.parse::<Timestamp>().ok());
@@ -179,6 +181,10 @@ impl Reconciler {
             .map(|it| it.saturating_sub(now).max(1).unsigned_abs());
         let pause = wait.map_or(RESYNC, |it| Duration::from_secs(it).min(RESYNC));
         Ok((pause, is_written))
+    }
+
+    async fn secret(&self, name: &str) -> kube::Result<Option<ZeroizedSecret>> {
+        Ok(self.secrets.get_opt(name).await?.map(ZeroizedSecret))
     }
 
     fn publish(&self, desired: &Gateway, address: Option<Arc<str>>) {
@@ -252,8 +258,8 @@ impl Reconciler {
         let name = &self.options.settings.gateway_secret;
         let added = Timestamp::from_second(desired.ca_added).unwrap_or_default();
         let added = added.strftime("%FT%TZ").to_string();
-        let bytes = |it: &[u8]| ByteString(it.to_vec());
-        let object = json!({
+        let bytes = |it: &[u8]| STANDARD.encode(it);
+        let mut object = json!({
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": {
@@ -268,9 +274,10 @@ impl Reconciler {
             },
         });
         let parameters = PatchParams::apply(CONTROLLER_FIELD_MANAGER).force();
-        self.secrets
-            .patch(name, &parameters, &Patch::Apply(&object))
-            .await?;
+        let patch = Patch::Apply(&object);
+        let written = self.secrets.patch(name, &parameters, &patch).await;
+        zeroize_data(&mut object);
+        drop(written.map(ZeroizedSecret)?);
         self.options.metrics.wrote("gateway");
         let waits = desired.waits_until.is_some();
         tracing::info!(

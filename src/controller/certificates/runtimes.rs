@@ -32,6 +32,7 @@ use crate::RECONCILE_BACKOFF;
 use crate::kube_events::publish_event;
 use crate::kyma::{KnownKymas, KymaView, Kymas};
 use crate::requests::Answer as _;
+use crate::secret::ZeroizedSecret;
 
 /// Maximum number of concurrent reconciles.
 const CONCURRENCY: u16 = 16;
@@ -210,7 +211,7 @@ impl Context {
     /// Returns whether the certificate in a Secret names another CA as its issuer. Returns `false` for a missing or
     /// invalid Secret, which cert-manager repairs.
     async fn is_of_earlier_ca(&self, name: &str, current: &IssuedGateway) -> kube::Result<bool> {
-        let secret = self.secrets.get_opt(name).await?;
+        let secret = self.secrets.get_opt(name).await?.map(ZeroizedSecret);
         let certificate = secret
             .as_ref()
             .and_then(|it| it.data.as_ref()?.get("tls.crt"));

@@ -12,10 +12,11 @@ use policy::sync::plan::Action;
 use policy::sync::plan::watcher::{DesiredWatcher, certificate_secret};
 use policy::sync::target::Target;
 use serde_json::Value;
-use zeroize::{Zeroize as _, Zeroizing};
+use zeroize::Zeroizing;
 
 use super::Context;
 use crate::clients::RuntimeId;
+use crate::secret::{ZeroizedSecret, zeroize_data};
 
 /// Reason of the outcome while cert-manager has not issued the certificate of a runtime.
 pub(super) const CERTIFICATE_PENDING: &str = "CertificatePending";
@@ -37,14 +38,11 @@ impl Context {
         bundle: &str,
     ) -> kube::Result<Certificate> {
         let name = format!("{kyma}{NAME_SUFFIX}");
-        let Some(mut secret) = self.certificates.get_opt(&name).await? else {
+        let found = self.certificates.get_opt(&name).await?;
+        let Some(secret) = found.map(ZeroizedSecret) else {
             return Ok(Err(CERTIFICATE_PENDING));
         };
-        let made = secret_for_runtime(&secret, id, desired, bundle);
-        for value in secret.data.iter_mut().flat_map(BTreeMap::values_mut) {
-            value.0.zeroize();
-        }
-        Ok(made)
+        Ok(secret_for_runtime(&secret, id, desired, bundle))
     }
 }
 
@@ -87,23 +85,13 @@ pub(super) fn zeroize_secrets(live: &mut BTreeMap<Target, Value>) {
     let secrets = live
         .iter_mut()
         .filter(|(target, _)| target.kind() == "Secret");
-    secrets.for_each(|(_, secret)| zeroize(secret));
-}
-
-/// Overwrites the data of a Secret.
-fn zeroize(secret: &mut Value) {
-    let data = secret.get_mut("data").and_then(Value::as_object_mut);
-    for value in data.into_iter().flat_map(serde_json::Map::values_mut) {
-        if let Value::String(text) = value {
-            text.zeroize();
-        }
-    }
+    secrets.for_each(|(_, secret)| zeroize_data(secret));
 }
 
 /// Overwrites the data of a Secret that has no other owner.
 pub(super) fn zeroize_unshared(object: Arc<Value>) {
     if let Some(mut object) = Arc::into_inner(object) {
-        zeroize(&mut object);
+        zeroize_data(&mut object);
     }
 }
 
