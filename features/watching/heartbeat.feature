@@ -16,6 +16,13 @@ Feature: Heartbeats of watchers
     Then manager "lifecycle-manager" receives heartbeats from 2 watchers
     And manager "lifecycle-manager" reports the runtime as responsive
 
+  # No heartbeat was missed: the last ones say since when the watchers terminate, the first ones since when others are ready.
+  @serial
+  Scenario: A time in which no watcher was ready requires a resync
+    When component watcher is stopped
+    And component watcher is started
+    Then metric "watcher_listener_resyncs_required_total" of manager "lifecycle-manager" increases by at least 1
+
   # A manager that writes objects on the runtime tells its listener, which then expects a review.
   @serial
   Scenario: A runtime whose webhook configuration was deleted is reported as unresponsive
