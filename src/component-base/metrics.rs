@@ -2,11 +2,12 @@
 //!
 //! Metrics of the component have the prefix that the caller sets. Metrics that other projects define have no prefix:
 //! `process_*` as in all Prometheus client libraries, `rest_client_*` and `leader_election_*` as in client-go. Invariant:
-//! there is no global registry; each module registers its metrics before the process serves and keeps the handle. Not in
-//! here: HTTP (see [`crate::admin`]) and metrics of a component.
+//! there is no global registry; each module registers its metrics before the process serves and keeps the handle, except
+//! [`LateMetrics`]. Not in here: HTTP (see [`crate::admin`]) and metrics of a component.
 
 use std::fmt;
 use std::hash::Hash;
+use std::sync::{Arc, OnceLock};
 
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, EncodeMetric, MetricEncoder};
@@ -101,11 +102,24 @@ impl<F: EncodeMetric, const N: usize> EncodeMetric for Labeled<F, N> {
     }
 }
 
+/// Metrics of a part of the process that starts later, such as a server on the leader. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct LateMetrics(Arc<OnceLock<Registry>>);
+
+impl LateMetrics {
+    /// Exposes the metrics of a registry. Only the first registry is exposed.
+    pub fn expose(&self, registry: Registry) {
+        // The registry of another start has the same names.
+        let _ = self.0.set(registry);
+    }
+}
+
 /// All metrics of one process.
 #[derive(Debug)]
 pub struct Metrics {
     product: Registry,
     process: Registry,
+    late: LateMetrics,
 }
 
 impl Metrics {
@@ -117,7 +131,11 @@ impl Metrics {
         product.register("build", help, Info::new(build));
         let mut process = Registry::default();
         process.register_collector(Box::new(ProcessCollector));
-        Self { product, process }
+        Self {
+            product,
+            process,
+            late: LateMetrics::default(),
+        }
     }
 
     /// Returns the registry of the metrics of the component, with the prefix.
@@ -130,6 +148,12 @@ impl Metrics {
         &mut self.process
     }
 
+    /// Returns the handle of metrics that are registered while the process serves, without the prefix.
+    #[must_use]
+    pub fn late(&self) -> LateMetrics {
+        self.late.clone()
+    }
+
     /// Returns all metrics as OpenMetrics text.
     ///
     /// # Errors
@@ -138,6 +162,9 @@ impl Metrics {
         let mut text = String::new();
         encode_registry(&mut text, &self.product)?;
         encode_registry(&mut text, &self.process)?;
+        if let Some(late) = self.late.0.get() {
+            encode_registry(&mut text, late)?;
+        }
         encode_eof(&mut text)?;
         Ok(text)
     }

@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use component_base::metrics::LateMetrics;
 use component_base::telemetry::error_chain;
 use futures::StreamExt as _;
 use jiff::Timestamp;
@@ -23,6 +24,7 @@ use listener::{
 };
 use policy::sync::plan::watcher::Reviews;
 use policy::watchers::{HEARTBEAT_MANAGER, REVIEW_PROBE_LABEL};
+use prometheus_client::registry::Registry;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
@@ -169,7 +171,11 @@ impl Heartbeats {
         }
     }
 
-    async fn serve(&self, anchors: &TrustAnchors) -> (BoundListener, Notifications) {
+    async fn serve(
+        &self,
+        anchors: &TrustAnchors,
+        metrics: &LateMetrics,
+    ) -> (BoundListener, Notifications) {
         let mut failures = 0;
         loop {
             let check = CertificateCheck::new(anchors.clone(), RuntimeIdFromCommonName);
@@ -185,8 +191,11 @@ impl Heartbeats {
             let error = match built {
                 Ok((listener, notifications)) => {
                     let liveness = listener.liveness();
+                    let mut registry = Registry::default();
+                    listener.register_metrics(&mut registry);
                     match listener.bind().await {
                         Ok(bound) => {
+                            metrics.expose(registry);
                             // The cell is empty, because a leader starts the listener only once.
                             let _ = self.served.set((liveness, Instant::now()));
                             return (bound, notifications);
@@ -230,7 +239,8 @@ pub(super) async fn run(
     let anchors = token.run_until_cancelled(first_anchors(&mut gateway)).await;
     let Some(anchors) = anchors else { return };
     let heartbeats = &context.heartbeats;
-    let serving = token.run_until_cancelled(heartbeats.serve(&anchors)).await;
+    let serving = heartbeats.serve(&anchors, &context.options.metrics.listener);
+    let serving = token.run_until_cancelled(serving).await;
     let Some((bound, notifications)) = serving else {
         return;
     };

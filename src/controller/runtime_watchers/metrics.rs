@@ -1,6 +1,6 @@
 //! Metrics of the watcher on runtimes.
 
-use component_base::metrics::{Labels, family};
+use component_base::metrics::{Labels, LateMetrics, family};
 use policy::sync::plan::Action;
 use policy::watchers::RuntimeCounts;
 use prometheus_client::metrics::counter::Counter;
@@ -14,9 +14,17 @@ pub struct RuntimeWatcherMetrics {
     runtimes: Family<Labels<1>, Gauge>,
     reconciles: Family<Labels<1>, Counter>,
     writes: Family<Labels<3>, Counter>,
+    /// The metrics of the listener for heartbeats, which runs on the leader.
+    pub(super) listener: LateMetrics,
 }
 
 impl RuntimeWatcherMetrics {
+    /// Exposes the metrics of the listener for heartbeats by this handle.
+    #[must_use]
+    pub fn with_listener(self, listener: LateMetrics) -> Self {
+        Self { listener, ..self }
+    }
+
     /// Registers the metrics.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
@@ -38,6 +46,7 @@ impl RuntimeWatcherMetrics {
                 writes,
                 ["action", "kind", "result"],
             ),
+            listener: LateMetrics::default(),
         }
     }
 

@@ -36,6 +36,7 @@ impl Meters {
         let mut metrics = Metrics::new(PREFIX, build_info());
         let requests = RequestMetrics::register(metrics.unprefixed());
         let lease = LeaseMetrics::register(metrics.unprefixed());
+        let listener = metrics.late();
         let registry = metrics.registry();
         let meters = Self {
             requests,
@@ -47,7 +48,7 @@ impl Meters {
             fleet: ClientMetrics::register(registry),
             watchers: WatcherMetrics::register(registry),
             certificates: CertificateMetrics::register(registry),
-            runtime_watchers: RuntimeWatcherMetrics::register(registry),
+            runtime_watchers: RuntimeWatcherMetrics::register(registry).with_listener(listener),
         };
         (meters, metrics)
     }

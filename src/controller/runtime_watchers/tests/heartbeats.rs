@@ -391,3 +391,28 @@ async fn a_heartbeat_of_another_ca_is_rejected() {
     let status = send(env.listener, &foreign, &json!({})).await.unwrap();
     assert!(status.contains(" 401 "), "{status}");
 }
+
+/// The listener starts on the leader only, after the metrics are served.
+#[tokio::test]
+async fn the_metrics_of_the_listener_are_those_of_the_controller() {
+    let build = component_base::metrics::BuildInfo {
+        version: String::new(),
+        revision: String::new(),
+    };
+    let metrics = component_base::metrics::Metrics::new("controller", build);
+    let mut env = Env::new();
+    env.metrics = env.metrics.clone().with_listener(metrics.late());
+    let requests = r#"watcher_listener_requests_total{server_name="listener",manager="runtime-bootstrapper"} "#;
+    assert!(!metrics.encode().unwrap().contains(requests));
+    env.kcp.put(own_watcher());
+    env.issue_gateway(&[&env.authority]);
+    env.start();
+    let heartbeats = beat(&env, "id-one", json!({}));
+    env.until("heartbeats are counted", |_| {
+        let text = metrics.encode().unwrap();
+        let mut lines = text.lines().filter_map(|it| it.strip_prefix(requests));
+        lines.any(|it| it != "0")
+    })
+    .await;
+    heartbeats.abort();
+}
