@@ -102,12 +102,13 @@ impl Samples {
     }
 
     /// Returns the sum of a series as [`Self::sum`] does, for a metric that must be known: a metric with labels is exposed only
-    /// after its first event, and a renamed metric would be 0 forever.
+    /// after its first event, and a renamed metric or label would be 0 forever. A value of a label need not be known.
     ///
     /// # Errors
     ///
-    /// Neither the exposition, nor `docs/reference/metrics.md`, nor the list of metrics of other programs has the metric.
-    pub fn sum_of_known(&self, series: &str) -> Result<f64, UnknownMetric> {
+    /// Neither the exposition, nor `docs/reference/metrics.md`, nor the list of metrics of other programs has the metric; no
+    /// sample of the metric, or its row in `docs/reference/metrics.md` if there is no sample, has a label of the series.
+    pub fn sum_of_known(&self, series: &str) -> Result<f64, UnknownSeries> {
         self.ensure_known(series)?;
         Ok(self.sum(series))
     }
@@ -117,30 +118,59 @@ impl Samples {
     /// # Errors
     ///
     /// Those of [`Self::sum_of_known`].
-    pub fn count_of_known(&self, series: &str) -> Result<u64, UnknownMetric> {
+    pub fn count_of_known(&self, series: &str) -> Result<u64, UnknownSeries> {
         self.ensure_known(series)?;
         Ok(self.count(series))
     }
 
-    fn ensure_known(&self, series: &str) -> Result<(), UnknownMetric> {
+    fn ensure_known(&self, series: &str) -> Result<(), UnknownSeries> {
         let (name, _) = series.split_once('{').unwrap_or((series, ""));
-        let of_histogram = ["_bucket", "_sum", "_count"].map(|it| name.strip_suffix(it));
-        let mut of_histogram = of_histogram.into_iter().flatten();
-        let is_listed = |line: String| REFERENCE.contains(&line);
-        let is_known = is_listed(format!("\n| `{name}` |"))
-            || of_histogram.any(|it| is_listed(format!("\n| `{it}` | histogram |")))
-            || OTHERS.contains(&name)
-            || self.matching(name).next().is_some();
-        is_known
-            .then_some(())
-            .ok_or_else(|| UnknownMetric(name.to_owned()))
+        let samples: Vec<Sample> = self.matching(name).collect();
+        let rows: Vec<&str> = rows(name).collect();
+        if samples.is_empty() && rows.is_empty() && !OTHERS.contains(&name) {
+            return Err(UnknownSeries::Metric(name.to_owned()));
+        }
+        let is_listed = |label: &str| {
+            let is_of_bucket = label == "le" && name.ends_with("_bucket");
+            is_of_bucket || rows.iter().any(|it| it.contains(&format!("`{label}`")))
+        };
+        let has_label = |label: &str| match &*samples {
+            [] => rows.is_empty() || is_listed(label),
+            samples => samples.iter().any(|it| it.labels.contains_key(label)),
+        };
+        let wanted = sample(&format!("{series} 0"));
+        let wanted = wanted.ok_or_else(|| UnknownSeries::Syntax(series.to_owned()))?;
+        let mut labels = wanted.labels.into_keys();
+        labels.find(|it| !has_label(it)).map_or(Ok(()), |label| {
+            Err(UnknownSeries::Label(name.to_owned(), label))
+        })
     }
 }
 
-/// Error of a metric that no component has.
+/// Returns the labels of a metric in each of its rows in `docs/reference/metrics.md`.
+fn rows(name: &str) -> impl Iterator<Item = &'static str> {
+    let of_histogram = ["_bucket", "_sum", "_count"].map(|it| name.strip_suffix(it));
+    let of_histogram = of_histogram.into_iter().flatten();
+    let starts = of_histogram.map(|it| format!("| `{it}` | histogram |"));
+    let starts: Vec<String> = starts.chain([format!("| `{name}` |")]).collect();
+    let is_of = move |row: &&str| starts.iter().any(|it| row.starts_with(it));
+    let rows = REFERENCE.lines().filter(is_of);
+    rows.filter_map(|row| row.split(" | ").nth(2))
+}
+
+/// Error of a series that no component has.
 #[derive(Debug, thiserror::Error)]
-#[error("no component has metric {0}")]
-pub struct UnknownMetric(String);
+pub enum UnknownSeries {
+    /// No component has the metric.
+    #[error("no component has metric {0}")]
+    Metric(String),
+    /// The metric does not have the label.
+    #[error("metric {0} has no label {1}")]
+    Label(String, String),
+    /// The text is not a name with labels in braces.
+    #[error("not a series: {0}")]
+    Syntax(String),
+}
 
 /// The metrics of the product's components.
 const REFERENCE: &str = include_str!("../../docs/reference/metrics.md");
@@ -201,6 +231,8 @@ fn labels(mut text: &str) -> Option<(BTreeMap<String, String>, &str)> {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     #[test]
@@ -258,5 +290,45 @@ mod tests {
             let error = samples.sum_of_known(name).unwrap_err().to_string();
             assert_eq!(error, format!("no component has metric {name}"));
         }
+    }
+
+    /// A step with a misspelled label would expect 0 and never fail.
+    #[rstest]
+    #[case::of_samples("requests_total", "code", "kode")]
+    #[case::of_the_second_sample("requests_total", "path", "paths")]
+    #[case::of_samples_before_the_reference(
+        "watcher_certificate_reloads_total",
+        "outcome",
+        "result"
+    )]
+    #[case::of_the_reference("watcher_dropped_events_total", "reason", "cause")]
+    #[case::of_a_histogram("watcher_admission_duration_seconds_bucket", "le", "lt")]
+    fn known_label_with_an_unknown_value_is_0_and_an_unknown_label_is_an_error(
+        #[case] metric: &str,
+        #[case] known: &str,
+        #[case] unknown: &str,
+    ) {
+        let samples = Samples::parse(concat!(
+            "requests_total{code=\"200\"} 3\n",
+            "requests_total{path=\"x\"} 1\n",
+            "watcher_certificate_reloads_total{outcome=\"success\"} 3\n",
+        ));
+        let series = |label| format!("{metric}{{{label}=\"none\"}}");
+        assert_eq!(samples.count_of_known(&series(known)).unwrap(), 0);
+        let error = samples.sum_of_known(&series(unknown)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("metric {metric} has no label {unknown}")
+        );
+    }
+
+    #[test]
+    fn text_that_is_not_a_series_is_an_error() {
+        let samples = Samples::parse("requests_total{code=\"200\"} 3\n");
+        let error = samples.sum_of_known("requests_total{code=200}");
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "not a series: requests_total{code=200}"
+        );
     }
 }
