@@ -152,7 +152,7 @@ pub struct Heartbeat {
     /// ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_milliseconds: Option<u64>,
-    /// Time since this process stopped to be ready because of its shutdown, in milliseconds.
+    /// Time since the shutdown of this process began, from which on it is not ready, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminating_milliseconds: Option<u64>,
 }

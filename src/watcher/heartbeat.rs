@@ -4,7 +4,7 @@
 //! Receivers are the configured managers, managers that accepted an event, managers that lost an event, and further
 //! receivers, also from a file. Other names may be invented by any client. Each receiver gets a heartbeat at least every
 //! interval, and a last heartbeat after the last deliveries of the watcher. A request for a resync is repeated until a
-//! heartbeat with this request was accepted. A failed heartbeat is not retried, because the next heartbeat replaces it;
+//! heartbeat was accepted that was sent when the change that was lost is stored. A failed heartbeat is not retried, because the next heartbeat replaces it;
 //! only the last heartbeat of a receiver that was removed is.
 
 use std::collections::HashMap;
@@ -39,6 +39,9 @@ const MAX_RECEIVERS: usize = 100;
 
 /// Time limit of all last heartbeats together, so that an unreachable KCP does not delay the shutdown.
 const LAST_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Maximum time after which the API server sends reviews to a process that is ready.
+const ROUTED: Duration = Duration::from_secs(3);
 
 /// Maximum interval, in rounds, of heartbeats to a manager whose support is unclear. It is less than the three rounds after
 /// which a listener reports a missing heartbeat, because the route may have been created just after the last heartbeat.
@@ -188,6 +191,10 @@ impl Heartbeats {
         delivered
             .run_until_cancelled(self.send_periodically())
             .await;
+        // No later heartbeat repeats the request for a resync.
+        if let Some(stored) = self.sources.outbox.lost_stored_by() {
+            sleep_until(stored.into()).await;
+        }
         if timeout(LAST_TIMEOUT, self.round(true)).await.is_err() {
             tracing::debug!("last heartbeats timed out");
         }
@@ -204,25 +211,21 @@ impl Heartbeats {
     }
 
     /// Waits until `delay` after the process is ready: the first heartbeat may cause a resync, and earlier changes have no review.
-    /// If the process is not ready after an interval, heartbeats say so.
+    /// If no probe finds the process ready within an interval, heartbeats are sent all the same.
     async fn serving(&self, delay: Duration) {
-        sleep(delay).await;
         let mut probes = self.sources.readiness.probes();
-        let ready = async {
-            let probes = probes.wait_for(|it| *it != Probes::NotReady).await;
-            probes.map(|it| *it)
-        };
-        let probes = timeout(self.options.interval, ready).await;
-        if let Ok(Ok(Probes::Ready(since))) = probes {
-            sleep_until(since + delay).await;
-        }
+        let ready = probes.wait_for(|it| matches!(it, Probes::Ready(_)));
+        let _ = timeout(self.options.interval, ready).await.map(drop);
+        sleep(delay).await;
     }
 
-    /// Returns the time since the API server sends reviews to this process: since the start if there are no readiness probes.
+    /// Returns the time since the API server sends reviews to this process: since the start if there was no readiness probe within
+    /// an interval.
     fn ready_for(&self) -> Duration {
+        let uptime = self.started.elapsed();
         match *self.sources.readiness.probes().borrow() {
-            Probes::None => self.started.elapsed(),
-            Probes::NotReady => Duration::ZERO,
+            Probes::None if uptime >= self.options.interval => uptime,
+            Probes::None | Probes::NotReady => Duration::ZERO,
             Probes::Ready(since) => since.elapsed().max(Duration::from_millis(1)),
         }
     }
@@ -361,10 +364,10 @@ impl Heartbeats {
 }
 
 /// Returns when the first heartbeat is sent after the process is ready: after a tenth to a fifth of the interval, because thousands
-/// of watchers are updated at the same time.
+/// of watchers are updated at the same time; with short intervals after [`ROUTED`], when its reviews arrive.
 fn first_delay(interval: Duration, random: u64) -> Duration {
     let jitter = interval.saturating_sub(spread(interval, random));
-    (interval / 5 + jitter) / 2
+    ((interval / 5 + jitter) / 2).max(interval.min(ROUTED))
 }
 
 /// The content of a small file; `None` if there is none, or it cannot be read.

@@ -177,8 +177,8 @@ impl Outbox {
                 }
             }
             Settlement::Retry(at) => state.queue.failed(item.ticket, self.monotonic(at)),
-            Settlement::Drop => state.rejected(item.ticket),
-            Settlement::DropAll => state.all_rejected(&item.manager),
+            Settlement::Drop => state.rejected(item.ticket, now),
+            Settlement::DropAll => state.all_rejected(&item.manager, now),
         });
     }
 
@@ -233,6 +233,12 @@ impl Outbox {
         let now = self.monotonic(now);
         self.shared
             .change(now, |state| state.set_watching(names, now));
+    }
+
+    /// Returns when all changes that were lost are stored at the latest, so that a resync sees them; `None` if nothing was lost.
+    pub(crate) fn lost_stored_by(&self) -> Option<Instant> {
+        let at = self.shared.lock().queue.managers.stored_by()?;
+        self.epoch.checked_add(Duration::from_nanos(at.0))
     }
 
     /// `manager` has acknowledged a heartbeat that carried `mark` and was sent at `sent`. A later loss keeps its mark, and so

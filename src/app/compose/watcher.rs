@@ -3,8 +3,8 @@
 //!
 //! The shutdown has this order: readiness fails, the endpoint serves until the end of the shutdown delay, and requests in
 //! progress end. Then the sender tries the remaining events once. Events that KCP does not accept stay in the spool for the
-//! next process in this Pod. A last heartbeat reports their number. Each step has a time limit: with the default delay of
-//! 12 s, all steps take at most 26 s.
+//! next process in this Pod. A last heartbeat reports their number, five seconds later if a change was lost at the end. Each step
+//! has a time limit: with the default delay of 12 s, all steps take at most 31 s.
 
 pub(crate) mod meters;
 mod settings;

@@ -14,7 +14,7 @@ use crate::queue::{EnqueueResult, Notification, Sender, UnresponsiveReason};
 /// which a missing review is reported.
 pub(super) const MISSED: u32 = 3;
 
-/// Maximum difference between the delays of two heartbeats, for which a time without any watcher is not concluded.
+/// Longest time without any watcher that is not concluded, because the delays of two heartbeats may differ by as much.
 const DELIVERY: Duration = Duration::from_millis(500);
 
 /// Maximum number of stored watchers of one runtime: its replicas, and a replaced watcher.
@@ -30,8 +30,10 @@ pub(crate) struct Runtime {
     event: Option<Instant>,
     pub(super) rejection: Option<(Instant, String)>,
     watchers: Vec<Watcher>,
-    /// When the last watcher ended, until another one is heard that gets reviews.
+    /// When the last watcher terminated, until another one is heard that is ready.
     ended: Option<Instant>,
+    /// The last time at which a watcher that has ended was ready.
+    served: Option<Instant>,
     /// Number of missing events of watchers that are not stored anymore.
     lost_before: u64,
     /// Time of the last review by the heartbeats, of all managers and of this manager.
@@ -78,24 +80,35 @@ impl Runtime {
         due.is_some_and(|due| now - due >= MISSED * self.interval)
     }
 
-    /// Records that a watcher is heard, by an event or a heartbeat. If changes between the last watcher and this one had no review,
-    /// returns since when, even if the last one has delivered all events. `ready` is the time for which this one gets reviews, if it
-    /// says so. Otherwise half an interval without any watcher is tolerated: in a rollout, the first heartbeat of a new watcher
-    /// arrives within a fifth of the interval.
-    fn starts_after_pause(
-        &mut self,
-        boot_id: &BootId,
-        ready: Option<Duration>,
-        now: Instant,
-    ) -> Option<Instant> {
+    /// Records that a watcher is heard, by an event or a heartbeat: one that is new after a silence shows that the last one is gone.
+    fn heard_after_silence(&mut self, boot_id: &BootId, now: Instant) {
         let is_new = self.watchers.iter().all(|it| it.boot_id != *boot_id);
-        let tolerated = self.interval / 2;
-        let ended = self.ended.take_if(|ended| match ready {
-            Some(ready) => now.checked_sub(ready) > Some(*ended + DELIVERY),
-            None => is_new && now - *ended > tolerated,
-        });
-        let heartbeat = self.heartbeat.filter(|_| is_new && self.is_silent(now));
-        ended.or(heartbeat)
+        if is_new && self.is_silent(now) {
+            self.ended = self.ended.or(self.heartbeat);
+        }
+    }
+
+    /// Returns whether changes between the last watcher and one that is ready for this time had no review, even if the last
+    /// one has delivered all events. If the time is not known, half an interval without any watcher is tolerated: in a rollout, the
+    /// first heartbeat of a new watcher arrives within a fifth of the interval.
+    fn is_after_pause(&self, ready: Option<Duration>, now: Instant) -> bool {
+        self.ended.is_some_and(|ended| match ready {
+            Some(ready) => now.checked_sub(ready) > Some(ended + DELIVERY),
+            None => now - ended > self.interval / 2,
+        })
+    }
+
+    /// Records that a watcher that was ready has terminated since `time`, and is not stored any more. Another one may have been
+    /// heard before that said that it was ready later.
+    fn ended(&mut self, time: Instant) {
+        let served = self.served.unwrap_or(time).max(time);
+        self.served = Some(served);
+        let by = served + DELIVERY;
+        if !self.watchers.iter().any(|it| it.was_ready(by)) {
+            let is_ready = self.watchers.iter().any(Watcher::is_ready);
+            self.resync_due |= is_ready;
+            self.ended = Some(served).filter(|_| !is_ready);
+        }
     }
 
     /// Returns the number of missing events that cannot arrive anymore.
@@ -119,7 +132,8 @@ impl Runtime {
     pub(super) fn event(&mut self, number: Option<(BootId, u64)>, now: Instant) {
         self.event = Some(now);
         if let Some((boot_id, sequence)) = number {
-            self.resync_due |= self.starts_after_pause(&boot_id, None, now).is_some();
+            // Its heartbeat says since when it is ready.
+            self.heard_after_silence(&boot_id, now);
             let at = self.watcher(&boot_id, now);
             self.resync_due |= self.watchers[at].sequences.arrived(sequence);
         }
@@ -138,12 +152,15 @@ impl Runtime {
         let is_first = self.heartbeat.is_none();
         let is_late = |it: &Instant| is_first && *it + MISSED * self.interval <= now;
         let late = started.filter(is_late);
-        let paused = self.starts_after_pause(&heartbeat.boot_id, ready, now);
-        let missing = paused.or(late);
-        // Changes until a watcher is ready have no review either.
+        self.heard_after_silence(&heartbeat.boot_id, now);
         let is_ready = ready != Some(Duration::ZERO);
-        self.resync_due |= missing.is_some() && is_ready;
-        self.ended = missing.filter(|_| !is_ready);
+        if is_ready {
+            self.resync_due |= self.is_after_pause(ready, now) || late.is_some();
+            self.ended = None;
+        } else {
+            // Changes until a watcher is ready have no review either.
+            self.ended = self.ended.or(late);
+        }
         self.heartbeat = Some(now);
         let terminating = heartbeat.terminating_milliseconds.unwrap_or_default();
         let terminating = now.checked_sub(Duration::from_millis(terminating));
@@ -168,8 +185,9 @@ impl Runtime {
             // Its deliveries have ended, so what is missing cannot arrive any more.
             self.resync_due |= left || self.watchers[at].sequences.missing() > 0;
             self.remove(at);
-            let ended = self.ended.unwrap_or(terminating.unwrap_or(now));
-            self.ended = self.watchers.is_empty().then_some(ended);
+            if is_ready {
+                self.ended(terminating.unwrap_or(now));
+            }
         }
     }
 

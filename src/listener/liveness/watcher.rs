@@ -99,6 +99,20 @@ impl Watcher {
         last.is_some_and(|(_, last)| last.reviews_seen.is_some())
     }
 
+    /// Returns whether the watcher was ready at `time`, by its last heartbeat. One of a release that does not say it counts as ready.
+    pub(super) fn was_ready(&self, time: Instant) -> bool {
+        self.heartbeat.as_ref().is_some_and(|(at, last)| {
+            let ready = last.ready_milliseconds.map(Duration::from_millis);
+            ready.is_none_or(|it| !it.is_zero() && at.checked_sub(it) <= Some(time))
+        })
+    }
+
+    /// Returns whether the last heartbeat says that the watcher is ready.
+    pub(super) fn is_ready(&self) -> bool {
+        let last = self.heartbeat.as_ref();
+        last.is_some_and(|(_, it)| it.ready_milliseconds > Some(0))
+    }
+
     /// Returns whether the watcher had undelivered events or a request for a resync in its last heartbeat.
     pub(super) fn has_undelivered(&self) -> bool {
         let last = self.heartbeat.as_ref();

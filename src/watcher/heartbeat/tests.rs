@@ -146,9 +146,9 @@ async fn each_manager_hears_of_its_own_events() {
 }
 
 /// Changes before the Pod is ready have no review, and the first heartbeat may cause a resync. Without probes the watcher counts as
-/// ready.
+/// ready since its start.
 #[rstest]
-#[case::no_probes(None, 6, 6)]
+#[case::no_probes(None, 66, 66)]
 #[case::ready_before_the_delay(Some(2), 8, 6)]
 #[case::ready_after_the_delay(Some(20), 26, 6)]
 #[case::never_ready(Some(1_000), 66, 0)]
@@ -310,7 +310,7 @@ fn confirmed_at_once(options: &mut Options) {
     options.follow_up_delay = Duration::ZERO;
 }
 
-/// A mark is sent with each heartbeat until a heartbeat was accepted.
+/// A mark is sent with each heartbeat until a heartbeat was accepted, if the change that was lost is stored by then.
 #[tokio::test]
 async fn a_loss_is_told_until_it_was_heard() {
     let fixture = Fixture::with(&["a"], confirmed_at_once).await;
@@ -438,6 +438,20 @@ async fn the_last_heartbeat_says_what_is_left() {
     assert_eq!(left("a"), (true, 1, 0, 1));
     assert_eq!(left("b"), (true, 0, 1, 0));
     assert_eq!(left("c"), (true, 1, 0, 0));
+}
+
+/// A review was cut off by the end of the server, so its object is stored later than that.
+#[tokio::test]
+async fn the_last_heartbeat_waits_until_a_lost_change_is_stored() {
+    let delay = |options: &mut Options| options.follow_up_delay = Duration::from_secs(1);
+    let fixture = Fixture::with(&["a"], delay).await;
+    let begun = Instant::now();
+    fixture.outbox.mark_unread(&manager("a"), begun.into_std());
+    let delivered = CancellationToken::new();
+    delivered.cancel();
+    fixture.heartbeats.run(delivered).await;
+    assert!(begun.elapsed() >= Duration::from_secs(1));
+    assert!(of(&fixture.kcp.received(), "a")[0].resync_needed);
 }
 
 /// One gateway accepts connections and sends no response; the other gateway refuses connections.

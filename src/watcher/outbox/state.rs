@@ -64,10 +64,11 @@ impl State {
     }
 
     /// Drops the event of `ticket`. The mark is written to the disk before the event is removed from it.
-    pub(super) fn rejected(&mut self, ticket: Ticket) {
+    pub(super) fn rejected(&mut self, ticket: Ticket, now: MonotonicTime) {
         if let Some((key, manager)) = self.queue.rejected(ticket) {
             self.dropped.rejected += 1;
-            if let Some(manager) = self.mark_lost(manager, EARLIER) {
+            // It may be about a change that was reviewed just now.
+            if let Some(manager) = self.mark_lost(manager, self.queue.stored_by(now)) {
                 tracing::warn!(%manager, "event dropped, rejected by KCP, resync pending");
             }
             self.handoff.record(Kind::Delivered, &key);
@@ -76,7 +77,7 @@ impl State {
 
     /// Drops all events of a manager. If there are many events, only the next compaction removes them from the disk. Until
     /// then a new process would send them again, and KCP would reject them again.
-    pub(super) fn all_rejected(&mut self, manager: &PathSegment) {
+    pub(super) fn all_rejected(&mut self, manager: &PathSegment, now: MonotonicTime) {
         let Some(manager) = self.queue.managers.place(manager) else {
             return;
         };
@@ -85,7 +86,7 @@ impl State {
             return;
         }
         self.dropped.rejected += keys.len() as u64;
-        if let Some(manager) = self.mark_lost(manager, EARLIER) {
+        if let Some(manager) = self.mark_lost(manager, self.queue.stored_by(now)) {
             let events = keys.len();
             tracing::warn!(%manager, events, "events dropped, all rejected by KCP, resync pending");
         }
@@ -194,7 +195,7 @@ impl State {
             );
         }
         if lost {
-            self.mark_unregistered_lost(&evicted, EARLIER);
+            self.mark_unregistered_lost(&evicted, self.queue.stored_by(now));
         }
         Some(place)
     }

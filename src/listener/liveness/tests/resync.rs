@@ -163,6 +163,43 @@ async fn short_time_without_any_watcher_requires_one_resync(
     assert_eq!(listening.resyncs(), expected);
 }
 
+/// The replacement of a deleted Pod is heard while the Pod drains.
+#[rstest]
+#[case::ready_before(13_000, None, 0)]
+#[case::ready_later(4_000, None, 1)]
+#[case::not_ready_yet(0, None, 1)]
+#[case::while_another_one_was_ready(4_000, Some(3_000), 0)]
+#[case::while_another_one_terminated_earlier(4_000, Some(14_000), 1)]
+#[tokio::test(start_paused = true)]
+async fn time_between_two_watchers_requires_a_resync_if_the_next_one_is_heard_first(
+    #[case] ready: u64,
+    #[case] other_terminating: Option<u64>,
+    #[case] expected: usize,
+) {
+    let mut listening = Listening::new();
+    listening.send("r", ready_for("a", 600_000));
+    if other_terminating.is_some() {
+        listening.send("r", ready_for("b", 600_000));
+    }
+    let ending = |watcher, milliseconds| {
+        let mut ending = last(watcher, 0);
+        ending.ready_milliseconds = Some(700_000);
+        ending.terminating_milliseconds = Some(milliseconds);
+        ending
+    };
+    if let Some(milliseconds) = other_terminating {
+        listening.send("r", ending("b", milliseconds));
+    }
+    listening.send("r", ready_for("c", ready));
+    listening.send("r", ending("a", 12_000));
+    for later in [50_000, 110_000] {
+        listening.pass(Duration::from_secs(50)).await;
+        listening.send("r", ready_for("c", ready + later));
+    }
+    listening.pass(Duration::from_mins(1)).await;
+    assert_eq!(listening.resyncs(), expected);
+}
+
 fn ready_for(watcher: &str, milliseconds: u64) -> Heartbeat {
     let mut heartbeat = current(watcher, 0, 0);
     heartbeat.ready_milliseconds = Some(milliseconds);

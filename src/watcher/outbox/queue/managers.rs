@@ -151,9 +151,10 @@ impl Managers {
 
     /// Returns the loss of a manager that is registered now.
     fn loss_of_new(&mut self, name: &PathSegment) -> Option<ResyncMark> {
+        let before = self.unregistered_loss(name);
         let is_reported = self.reported.remove(name);
         self.later.remove(name);
-        (self.is_all_lost() && !is_reported).then(|| self.next_loss(EARLIER))
+        (self.is_all_lost() && !is_reported).then(|| self.next_loss(EARLIER).since(before))
     }
 
     /// Returns the manager that may be evicted: the least recently used manager that has accepted no event, or of all if
@@ -238,14 +239,26 @@ impl Managers {
     /// returns `true`.
     pub(in crate::outbox) fn mark_all_lost(&mut self, reported: impl Fn(&PathSegment) -> bool) {
         let mark = self.next_loss(EARLIER);
-        self.all_lost = Some(mark);
-        self.later.clear();
+        self.set_all_lost(mark);
         self.reported.retain(&reported);
         for manager in &mut self.known {
             if !reported(&manager.name) {
                 manager.lose(mark);
             }
         }
+    }
+
+    fn set_all_lost(&mut self, mark: ResyncMark) {
+        let before = self.later.drain().map(|(_, mark)| mark);
+        let before = before.chain(self.all_lost);
+        self.all_lost = Some(before.fold(mark, |mark, it| mark.since(Some(it))));
+    }
+
+    /// Returns when the changes of all unreported losses are stored at the latest.
+    pub(in crate::outbox) fn stored_by(&self) -> Option<MonotonicTime> {
+        let known = self.known.iter().filter_map(|it| it.lost);
+        let others = self.later.values().copied().chain(self.all_lost);
+        known.chain(others).map(|it| it.stored_by).max()
     }
 
     /// Returns whether events of managers that are not registered were lost.
@@ -265,8 +278,7 @@ impl Managers {
         let before = self.unregistered_loss(name);
         let mark = self.next_loss(stored_by).since(before);
         if is_first || self.later.len() >= MAX_REPORTED {
-            self.all_lost = Some(mark);
-            self.later.clear();
+            self.set_all_lost(mark);
         } else {
             self.later.insert(name.clone(), mark);
         }

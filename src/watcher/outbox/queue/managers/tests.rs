@@ -55,6 +55,25 @@ fn a_loss_of_all_managers_while_the_last_was_reported_stays() {
     assert_eq!(managers.loss(&segment("a")), None);
 }
 
+/// An evicted manager is registered again, or all managers lose events, before the change may be stored.
+#[test]
+fn the_time_of_a_loss_survives_registration_and_later_losses() {
+    let mut managers = Managers::default();
+    let [a, b] = ["a", "b"].map(segment);
+    managers.mark_all_lost(|_| false);
+    assert_eq!(managers.stored_by(), Some(EARLIER));
+    managers.mark_unregistered_lost(&a, seconds(5));
+    managers.register(&a, seconds(1)).unwrap();
+    assert_eq!(managers.loss(&a).unwrap().stored_by, seconds(5));
+    managers.mark_unregistered_lost(&b, seconds(7));
+    managers.mark_all_lost(|_| false);
+    let stored_by = managers.loss(&b).unwrap().stored_by;
+    assert_eq!(
+        (stored_by, managers.stored_by()),
+        (seconds(7), Some(seconds(7)))
+    );
+}
+
 /// Any client can invent this many names. A receiver of heartbeats that has accepted no event is not registered.
 #[test]
 fn a_receiver_that_finds_no_capacity_is_asked_for_a_resync_once() {
