@@ -44,6 +44,9 @@ pub(super) const INSTALL: [&str; 7] = [
 /// A version of the webhook with one more object.
 pub(super) const OLD_VERSION: &str = "0.0.8";
 
+/// A version of the webhook with a match condition.
+pub(super) const VERSION_WITH_CONDITION: &str = "0.0.7";
+
 /// Verbs of all writes.
 const WRITES: &str = "create|update|patch|apply|delete";
 
@@ -117,6 +120,13 @@ fn manifests(settings: &WebhookSettings, named_secret: Option<&str>) -> Result<V
             "metadata": {"name": "rt-bootstrapper-legacy", "namespace": "kyma-system"},
         }));
     }
+    let mut entry = json!({
+        "name": "pods.example",
+        "clientConfig": {"service": {"name": "webhook", "namespace": "kyma-system"}},
+    });
+    if version == VERSION_WITH_CONDITION {
+        entry["matchConditions"] = json!([{"name": "earlier", "expression": "true"}]);
+    }
     all.extend([
         json!({
             "apiVersion": "v1", "kind": "ServiceAccount",
@@ -125,10 +135,7 @@ fn manifests(settings: &WebhookSettings, named_secret: Option<&str>) -> Result<V
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
             "metadata": {"name": "rt-bootstrapper"},
-            "webhooks": [{
-                "name": "pods.example",
-                "clientConfig": {"service": {"name": "webhook", "namespace": "kyma-system"}},
-            }],
+            "webhooks": [entry],
         }),
         json!({
             "apiVersion": "apps/v1", "kind": "Deployment",

@@ -121,6 +121,47 @@ async fn permissions_that_are_lost_before_a_write_stop_no_rollout() {
     assert_eq!(clusters[0].take(), [""; 0]);
 }
 
+/// The earlier version serves until the rollout ends. The managed fields are only read if another client owns some.
+#[rstest]
+#[tokio::test]
+async fn a_match_condition_of_the_earlier_version_stays_until_the_next_one_is_rolled_out(
+    #[values(false, true)] has_other_manager: bool,
+) {
+    let mut env = Env::new();
+    env.image = format!("registry.example/webhook:{VERSION_WITH_CONDITION}");
+    let clusters = env.converge(&["a"]).await;
+    let conditions = || {
+        let webhook = clusters[0].find(WEBHOOK).unwrap_or_default();
+        webhook["webhooks"][0]["matchConditions"].clone()
+    };
+    let earlier = conditions();
+    assert_eq!(earlier[0]["name"], "earlier");
+    if has_other_manager {
+        clusters[0].change(WEBHOOK, |it| {
+            it["metadata"]["labels"] = json!({"team": "a"});
+            let managers = it["metadata"]["managedFields"].as_array_mut();
+            managers.unwrap().push(json!({
+                "manager": "kubectl", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:metadata": {"f:labels": {"f:team": {}}}},
+            }));
+        });
+    }
+    clusters[0].stop_rollouts();
+    upgrade(&mut env).await;
+    env.until("the Deployment is written", |_| {
+        clusters[0].answered(INSTALL[5])
+    })
+    .await;
+    // The controller repeatedly observes the Deployment.
+    let passes = env.passes();
+    env.until("more reconciles", |it| it.passes() >= passes + 10)
+        .await;
+    assert_eq!(conditions(), earlier);
+    clusters[0].roll_out();
+    env.until("it is removed", |_| conditions() != earlier)
+        .await;
+}
+
 /// Nothing of the upgrade was written there.
 #[tokio::test]
 async fn runtime_that_is_lost_while_its_credentials_are_written_stops_no_rollout() {

@@ -119,12 +119,20 @@ fn prepared(
             (removal, ManifestAction::Apply(object))
         }
         // The rollout may never end, and until then the API server would send fewer Pods.
-        (None, action @ ManifestAction::Wait, Some(live)) if manifest.phase == Phase::Webhook => {
+        (None, action @ ManifestAction::Wait, Some(live))
+            if manifest.phase == Phase::Webhook && has_known_owners(live) =>
+        {
             let desired = with_own_conditions(&manifest.object, live);
             (remove_conditions(target, &desired, live), action)
         }
         (transfer, action, _) => (transfer, action),
     }
+}
+
+/// Returns whether another client owns fields of the object, so that the owners of its match conditions differ. Without
+/// such a client the object was read without the owned fields, and no condition is known to be of the controller.
+fn has_known_owners(live: &Value) -> bool {
+    managed_fields::has(live, is_installer)
 }
 
 /// Returns a webhook configuration with the live match conditions that the controller applied, which an earlier version
