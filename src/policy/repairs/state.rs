@@ -33,8 +33,8 @@ pub struct PodTimes {
     pub selected: Option<Timestamp>,
     /// Whether the webhook has given the Pod a trust bundle that the document does not name any more.
     pub has_other_bundle: bool,
-    /// Features that the document requests for its Namespace and that it did not opt out of when it was created: it has them
-    /// whenever it opted in.
+    /// Features that the document requests for its Namespace and that it did not opt out of when it was created, and features
+    /// that it requested itself at that time: it has them whenever its Namespace opted in.
     pub required: FeatureSet,
 }
 

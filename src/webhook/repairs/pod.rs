@@ -228,6 +228,7 @@ impl StoredPod {
         let own = self.annotated.filter(|it| *it > created + CREATION);
         let by_document = context.configuration.namespace_features(name);
         let available = context.configuration.available();
+        let annotations = request.object.metadata.annotations.unwrap_or_default();
         let times = PodTimes {
             created,
             opted_in: own.max(namespace.and_then(|it| it.opted_in(available))),
@@ -236,8 +237,8 @@ impl StoredPod {
                 && has_other_trust_bundle(context.configuration, &request.object),
             required: match own {
                 Some(_) => by_document.difference(context.configuration.opt_out()),
-                // It has not opted out since its creation either.
-                None => by_document,
+                // It has not opted out since its creation either, and has opted in since then.
+                None => by_document.union(annotations.requested(available)),
             },
         };
         let deviation = match judge(&decision, times, &basis.revision) {

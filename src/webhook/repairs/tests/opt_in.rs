@@ -121,16 +121,24 @@ async fn a_namespace_that_opts_in_while_no_replica_runs_covers_its_new_pods_only
     assert_eq!(env.value(MISSED_IN_OTHER), Some(1.0));
 }
 
-/// A client may replace the managed fields, and with them the time of the opt-in. A Pod from before it must not be evicted.
+/// A client may replace the managed fields, and with them the time of the opt-in. A Pod from before it must not be evicted. A
+/// Pod that opted in itself when it was created is missed.
 #[rstest]
-#[case::while_a_leader_runs(true, Some(1.0))]
-#[case::while_no_replica_runs(false, None)]
+#[case::while_a_leader_runs(true, false, Some(1.0))]
+#[case::while_no_replica_runs(false, false, None)]
+#[case::with_a_pod_that_opts_in(false, true, Some(1.0))]
 #[tokio::test(start_paused = true)]
 async fn an_opt_in_without_managed_fields_covers_no_pod_from_before_it(
     #[case] is_observed: bool,
+    #[case] pod_opts_in: bool,
     #[case] missed: Option<f64>,
 ) {
     let mut env = opted_in_between().await;
+    if pod_opts_in {
+        env.server.edit("pods", ("other", "after"), |pod| {
+            pod["metadata"]["annotations"] = json!({KEY: "true"});
+        });
+    }
     if !is_observed {
         env.stop().await;
     }
