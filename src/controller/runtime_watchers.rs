@@ -152,6 +152,8 @@ struct Context {
 struct Runtimes {
     /// States by name of the Kyma.
     states: HashMap<String, RuntimeState>,
+    /// The runtime IDs of Kymas without a state.
+    noted: HashMap<String, String>,
     /// The Kyma of each runtime ID: the first one that was reconciled.
     owners: HashMap<String, String>,
     /// Kymas that do not exist, from whose runtimes the watcher is being removed.

@@ -64,7 +64,10 @@ pub(super) async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kub
     let (desired, bundle) = match goal {
         _ if is_deleted => (Arc::clone(&context.removal), Arc::from("")),
         // The known state of the runtime stays.
-        Goal::Unknown(None) => return Ok(Action::await_change()),
+        Goal::Unknown(None) => {
+            context.note(&name, kyma.runtime_id());
+            return Ok(Action::await_change());
+        }
         Goal::Unknown(Some(reason)) => {
             // The watcher may be installed. Its removal, if the Kyma is deleted before the goal is known, needs the owner.
             let _ = context.own(&name, kyma.runtime_id());
@@ -388,7 +391,9 @@ impl Context {
     fn own(&self, kyma: &str, id: Option<&String>) -> Result<Option<RuntimeId>, String> {
         let id = id.filter(|it| !it.is_empty());
         let mut runtimes = self.runtimes();
-        let before = runtimes.states.get(kyma).and_then(|it| it.id.clone());
+        let noted = runtimes.noted.remove(kyma);
+        let state = runtimes.states.get(kyma);
+        let before = state.and_then(|it| it.id.clone()).or(noted);
         if before.as_ref() != id
             && let Some(before) = before
             && runtimes.owners.get(&before).is_some_and(|it| it == kyma)
@@ -405,10 +410,25 @@ impl Context {
         Err(owner.clone())
     }
 
+    /// Stores the runtime of a Kyma before the goal is known: its watcher may be installed, and is removed if the Kyma is deleted
+    /// until then.
+    fn note(&self, kyma: &str, id: Option<&String>) {
+        let Ok(Some(id)) = self.own(kyma, id) else {
+            return;
+        };
+        let id = id.as_str().to_owned();
+        let mut runtimes = self.runtimes();
+        match runtimes.states.get_mut(kyma) {
+            Some(state) => state.id = Some(id),
+            None => drop(runtimes.noted.insert(kyma.to_owned(), id)),
+        }
+    }
+
     /// Returns the runtime that belongs to a Kyma.
     fn owned_by(&self, kyma: &str) -> Option<RuntimeId> {
         let runtimes = self.runtimes();
-        let id = runtimes.states.get(kyma)?.id.as_ref()?;
+        let id = runtimes.states.get(kyma).and_then(|it| it.id.as_ref());
+        let id = id.or_else(|| runtimes.noted.get(kyma))?;
         let is_owner = runtimes.owners.get(id).is_some_and(|it| it == kyma);
         is_owner.then(|| RuntimeId::new(id))
     }

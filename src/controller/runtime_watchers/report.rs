@@ -263,10 +263,11 @@ impl Context {
     /// caller has to start the removal.
     pub(super) fn begin_removal(&self, kyma: &str) -> bool {
         let mut runtimes = self.runtimes();
-        let Some(state) = runtimes.states.get(kyma) else {
+        let reason = runtimes.states.get(kyma).map(|it| it.reason);
+        if reason.is_none() && !runtimes.noted.contains_key(kyma) {
             return false;
-        };
-        if NOTHING_LEFT.contains(&state.reason) {
+        }
+        if reason.is_some_and(|it| NOTHING_LEFT.contains(&it)) {
             drop(runtimes);
             self.end_removal(kyma);
             return false;
@@ -282,8 +283,9 @@ impl Context {
         if exists {
             return;
         }
+        let noted = runtimes.noted.remove(kyma);
         let state = runtimes.states.remove(kyma);
-        if let Some(id) = state.and_then(|it| it.id)
+        if let Some(id) = state.and_then(|it| it.id).or(noted)
             && runtimes.owners.get(&id).is_some_and(|it| it == kyma)
         {
             runtimes.owners.remove(&id);

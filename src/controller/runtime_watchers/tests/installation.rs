@@ -232,6 +232,29 @@ async fn what_a_customer_deletes_comes_back_with_the_next_reconcile(#[case] obje
         .await;
 }
 
+/// A new leader does not know yet whether there are Watchers.
+#[tokio::test]
+async fn a_watcher_is_removed_with_its_kyma_before_the_watchers_are_listed() {
+    let (mut env, cluster) = Env::installed().await;
+    env.stop().await;
+    let _list = env.kcp.fault("list watchers").hold();
+    // Its reconcile needs no goal, and shows that of the other Kyma, which ends earlier.
+    let mut deleted = kyma("deleted", "id-deleted");
+    deleted["metadata"]["finalizers"] = json!(["test/finalizer"]);
+    deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    env.kcp.put(deleted);
+    env.start();
+    env.until("the Kymas are reconciled", |env| {
+        env.runtimes("Removed") == 1
+    })
+    .await;
+    env.kcp.remove("kymas", NAMESPACE, "one");
+    env.until("it is removed", |_| {
+        cluster.inventory() == crate::runtime_cluster::BARE
+    })
+    .await;
+}
+
 /// A new leader knows neither the gateway nor what an earlier one has installed.
 #[tokio::test]
 async fn a_watcher_is_removed_with_its_kyma_while_the_gateway_is_unknown() {
