@@ -178,7 +178,7 @@ impl<'a> Desired<'a> {
     }
 
     fn apply(&mut self, change: WatchChange<DeserializeGuard<Watcher>>) {
-        // After a conflict, the change is that of the other client.
+        // KCP may accept a status for the changed Watcher.
         match &change {
             WatchChange::Put(watcher) => drop(self.failures.remove(&watcher.name_any())),
             WatchChange::Removed(name) => drop(self.failures.remove(name)),
@@ -311,8 +311,15 @@ impl<'a> Desired<'a> {
                 self.failures.remove(&key.1);
                 continue;
             };
+            is_complete = false;
+            let is_conflict = matches!(&error, kube::Error::Api(status) if status.code == 409);
             let error = error_chain(&error);
             let name = key.1;
+            if is_conflict {
+                // The watch returns the other change.
+                tracing::debug!(watcher = name, error, "failed to write status of Watcher");
+                continue;
+            }
             tracing::warn!(
                 watcher = name,
                 error,
@@ -322,7 +329,6 @@ impl<'a> Desired<'a> {
             let delay = RECONCILE_BACKOFF.delay(attempts, fastrand::u64(..));
             self.failures
                 .insert(name, (attempts + 1, Instant::now() + delay));
-            is_complete = false;
         }
         is_complete
     }

@@ -215,15 +215,23 @@ async fn the_status_of_a_kyma_starts_no_reconcile() {
     assert_eq!(one.requests().len(), before);
 }
 
-/// For example, a validation policy of KCP rejects each write of one status.
+/// For example, a validation policy of KCP rejects each write of one status. After a conflict, the other change is observed soon.
+#[rstest]
+#[case::rejected(422, 3..12, true)]
+#[case::conflict(409, 40..70, false)]
 #[tokio::test(start_paused = true)]
-async fn a_status_that_is_rejected_is_written_again_after_a_backoff_and_delays_no_other() {
+async fn a_status_that_is_rejected_is_written_again_after_a_backoff_and_delays_no_other(
+    #[case] code: u16,
+    #[case] expected: std::ops::Range<usize>,
+    #[case] is_logged: bool,
+) {
+    let logs = testkit::logs::Logs::of(tracing::Level::WARN);
     let mut env = Env::new();
     for name in ["klm", "telemetry"] {
         env.kcp.put(watcher(name));
     }
     let writes = "patch watchers/status kcp-system/klm";
-    let _rejection = env.kcp.fault(writes).status(422);
+    let _rejection = env.kcp.fault(writes).status(code);
     env.start();
     env.until("the other is written", |env| {
         !env.condition("telemetry").is_empty()
@@ -235,5 +243,7 @@ async fn a_status_that_is_rejected_is_written_again_after_a_backoff_and_delays_n
     });
     empty.await.unwrap();
     let attempts = env.kcp.requests_of(writes).len();
-    assert!((3..12).contains(&attempts), "{attempts}");
+    assert!(expected.contains(&attempts), "{attempts}");
+    let mut lines = logs.lines().into_iter();
+    assert_eq!(lines.any(|it| it.contains("status of Watcher")), is_logged);
 }
