@@ -1,4 +1,5 @@
-//! Secrets of KCP, whose data is not left in memory.
+//! Secrets of KCP, whose data is overwritten before its memory is freed: the decoded values of a Secret, and the values of one in
+//! JSON. The buffers of the HTTP client, with the bodies of requests and responses, are not.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;

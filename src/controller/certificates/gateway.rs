@@ -258,7 +258,8 @@ impl Reconciler {
         let name = &self.options.settings.gateway_secret;
         let added = Timestamp::from_second(desired.ca_added).unwrap_or_default();
         let added = added.strftime("%FT%TZ").to_string();
-        let bytes = |it: &[u8]| STANDARD.encode(it);
+        // `json!` copies the text.
+        let bytes = |it: &[u8]| Zeroizing::new(STANDARD.encode(it));
         let mut object = json!({
             "apiVersion": "v1",
             "kind": "Secret",
@@ -268,9 +269,9 @@ impl Reconciler {
                 "labels": { api::watcher::MANAGED_BY_LABEL: CONTROLLER_FIELD_MANAGER },
             },
             "data": {
-                CERTIFICATE: bytes(&desired.pair.certificate),
-                KEY: bytes(&desired.pair.key),
-                CA: bytes(desired.bundle.as_bytes()),
+                CERTIFICATE: bytes(&desired.pair.certificate).as_str(),
+                KEY: bytes(&desired.pair.key).as_str(),
+                CA: bytes(desired.bundle.as_bytes()).as_str(),
             },
         });
         let parameters = PatchParams::apply(CONTROLLER_FIELD_MANAGER).force();
