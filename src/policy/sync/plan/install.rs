@@ -96,7 +96,8 @@ pub(super) fn decide(context: Context<'_>, observed: &Observed, plan: &mut Plan)
 }
 
 /// Returns what precedes an apply: the migration of fields or the removal of match conditions. An apply follows a
-/// migration. A webhook configuration that has to wait loses the match conditions of other clients, too.
+/// migration. A webhook configuration that has to wait loses the match conditions that other clients added, too. One of the
+/// controller that another client edited has its own expression again with the apply.
 fn prepared(
     manifest: &Manifest,
     live: Option<&Value>,
