@@ -16,7 +16,7 @@ Feature: Heartbeats of watchers
     Then manager "lifecycle-manager" receives heartbeats from 2 watchers
     And manager "lifecycle-manager" reports the runtime as responsive
 
-  # The last heartbeats say since when the watchers terminate, and the first ones since when others are ready.
+  # No heartbeat was missed: the last ones say since when the watchers terminate, the first ones since when others are ready.
   @serial
   Scenario: A time in which no watcher was ready requires a resync
     When component watcher is stopped

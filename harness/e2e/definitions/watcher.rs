@@ -7,7 +7,7 @@ use super::flow::{changed_under_load, lossless};
 use super::object::restore_later;
 use super::prelude::*;
 use crate::rollout::count;
-use crate::watching::{GROUP, HEARTBEAT_INTERVAL, LIFECYCLE, REPLICAS, VERSION, kyma};
+use crate::watching::{GROUP, LIFECYCLE, REPLICAS, VERSION, kyma};
 
 pub(super) async fn component(scenario: &mut Scenario, change: &str) -> Result {
     let env = scenario.environment_of::<View>()?;
@@ -101,14 +101,7 @@ async fn increases(
         now.checked_sub(before).context("it was restarted")
     };
     if at_least.is_empty() {
-        // A missing watcher is only noticed after three heartbeats.
-        let span = if of_gateway {
-            Duration::ZERO
-        } else {
-            HEARTBEAT_INTERVAL * 4
-        };
-        let is_unchanged = async || equal(&by, &increase().await?);
-        return consistently(&format!("{metric} stays"), span, is_unchanged).await;
+        return equal(&by, &increase().await?);
     }
     eventually(&format!("{metric} increases"), async || {
         let now = increase().await?;
