@@ -98,16 +98,14 @@ impl Runtime {
         })
     }
 
-    /// Records that a watcher that was ready has terminated since `time`, and is not stored any more. Another one may have been
-    /// heard before that said that it was ready later.
+    /// Records that a watcher that was ready has terminated since `time`, and is not stored any more. The next heartbeat decides
+    /// whether another one was ready then, also one that was heard before: after a start of the listener, not all are known.
     fn ended(&mut self, time: Instant) {
         let served = self.served.unwrap_or(time).max(time);
         self.served = Some(served);
         let by = served + DELIVERY;
         if !self.watchers.iter().any(|it| it.was_ready(by)) {
-            let is_ready = self.watchers.iter().any(Watcher::is_ready);
-            self.resync_due |= is_ready;
-            self.ended = Some(served).filter(|_| !is_ready);
+            self.ended = Some(served);
         }
     }
 
@@ -159,7 +157,8 @@ impl Runtime {
             self.ended = None;
         } else {
             // Changes until a watcher is ready have no review either.
-            self.ended = self.ended.or(late);
+            let is_served = self.watchers.iter().any(|it| it.was_ready(now));
+            self.ended = self.ended.or(late).or((!is_served).then_some(now));
         }
         self.heartbeat = Some(now);
         let terminating = heartbeat.terminating_milliseconds.unwrap_or_default();

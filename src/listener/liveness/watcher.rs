@@ -107,12 +107,6 @@ impl Watcher {
         })
     }
 
-    /// Returns whether the last heartbeat says that the watcher is ready.
-    pub(super) fn is_ready(&self) -> bool {
-        let last = self.heartbeat.as_ref();
-        last.is_some_and(|(_, it)| it.ready_milliseconds > Some(0))
-    }
-
     /// Returns whether the watcher had undelivered events or a request for a resync in its last heartbeat.
     pub(super) fn has_undelivered(&self) -> bool {
         let last = self.heartbeat.as_ref();

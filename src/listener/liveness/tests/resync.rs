@@ -163,6 +163,36 @@ async fn short_time_without_any_watcher_requires_one_resync(
     assert_eq!(listening.resyncs(), expected);
 }
 
+/// After a start of the listener, the other watcher is heard late. It was ready all the time.
+#[tokio::test(start_paused = true)]
+async fn a_watcher_that_is_heard_late_shows_that_there_was_no_time_without_any() {
+    let mut listening = Listening::new();
+    listening.send("r", ready_for("c", 4_000));
+    let mut ending = last("a", 0);
+    ending.terminating_milliseconds = Some(12_000);
+    listening.send("r", ending);
+    listening.pass(Duration::from_secs(40)).await;
+    listening.send("r", ready_for("b", 600_000));
+    listening.send("r", ready_for("c", 44_000));
+    listening.pass(Duration::from_mins(2)).await;
+    assert_eq!(listening.resyncs(), 0);
+}
+
+/// A watcher that never gets a certificate is the only one for a time.
+#[tokio::test(start_paused = true)]
+async fn a_time_with_a_watcher_that_is_never_ready_requires_a_resync() {
+    let mut listening = Listening::new();
+    listening.send("r", ready_for("a", 0));
+    listening.pass(Duration::from_secs(100)).await;
+    let mut ending = last("a", 0);
+    ending.ready_milliseconds = Some(0);
+    listening.send("r", ending);
+    listening.pass(Duration::from_secs(10)).await;
+    listening.send("r", ready_for("c", 8_000));
+    listening.pass(Duration::from_mins(1)).await;
+    assert_eq!(listening.resyncs(), 1);
+}
+
 /// The replacement of a deleted Pod is heard while the Pod drains.
 #[rstest]
 #[case::ready_before(13_000, None, 0)]
