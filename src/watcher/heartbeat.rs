@@ -43,6 +43,9 @@ const LAST_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum time after which the API server sends reviews to a process that is ready.
 const ROUTED: Duration = Duration::from_secs(3);
 
+/// Maximum time for which the last heartbeats wait until a lost change is stored.
+const LOST_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Maximum interval, in rounds, of heartbeats to a manager whose support is unclear. It is less than the three rounds after
 /// which a listener reports a missing heartbeat, because the route may have been created just after the last heartbeat.
 const RAREST: u32 = 2;
@@ -193,7 +196,8 @@ impl Heartbeats {
             .await;
         // No later heartbeat repeats the request for a resync.
         if let Some(stored) = self.sources.outbox.lost_stored_by() {
-            sleep_until(stored.into()).await;
+            let limit = Instant::now() + LOST_TIMEOUT;
+            sleep_until(limit.min(stored.into())).await;
         }
         if timeout(LAST_TIMEOUT, self.round(true)).await.is_err() {
             tracing::debug!("last heartbeats timed out");
