@@ -130,10 +130,11 @@ fn prepared(
     }
 }
 
-/// Returns whether another client owns fields of the object, so that the owners of its match conditions differ. Without
-/// such a client the object was read without the owned fields, and no condition is known to be of the controller.
+/// Returns whether another client owns fields of the object, so that the owners of its match conditions differ, or has
+/// removed the managed fields. Otherwise the object was read without the owned fields, and no condition is known to be of
+/// the controller.
 fn has_known_owners(live: &Value) -> bool {
-    managed_fields::has(live, is_installer)
+    managed_fields::has(live, is_installer) || !managed_fields::applied_by_controller(live)
 }
 
 /// Returns a webhook configuration with the live match conditions that the controller applied, which an earlier version
