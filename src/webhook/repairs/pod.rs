@@ -238,7 +238,10 @@ impl StoredPod {
             required: match own {
                 Some(_) => by_document.difference(context.configuration.opt_out()),
                 // It has not opted out since its creation either, and has opted in since then.
-                None => by_document.union(annotations.requested(available)),
+                None if self.annotated.is_some() => {
+                    by_document.union(annotations.requested(available))
+                }
+                None => by_document,
             },
         };
         let deviation = match judge(&decision, times, &basis.revision) {

@@ -134,10 +134,15 @@ async fn an_opt_in_without_managed_fields_covers_no_pod_from_before_it(
     #[case] missed: Option<f64>,
 ) {
     let mut env = opted_in_between().await;
+    // One opted in when it was created. Nothing tells when the other one did.
     if pod_opts_in {
-        env.server.edit("pods", ("other", "after"), |pod| {
-            pod["metadata"]["annotations"] = json!({KEY: "true"});
-        });
+        for (name, managers) in [("own", manager(&json!({}))), ("later", json!([{}]))] {
+            put_pod(&env, name);
+            env.server.edit("pods", ("other", name), |pod| {
+                pod["metadata"]["annotations"] = json!({KEY: "true"});
+                pod["metadata"]["managedFields"] = managers;
+            });
+        }
     }
     if !is_observed {
         env.stop().await;
