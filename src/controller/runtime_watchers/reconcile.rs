@@ -8,7 +8,7 @@ use api::kcp::{
     ACCEPT_CLUSTER_UID_ANNOTATION, OWNER_CONFIG_MAP, RUNTIME_ID, WATCHER_FIELD_MANAGER,
 };
 use component_base::telemetry::error_chain;
-use futures::future::try_join_all;
+use futures::future::{OptionFuture, try_join_all};
 use kube::runtime::controller::Action;
 use kube::{Resource as _, ResourceExt as _};
 use policy::certificates::NAME_SUFFIX;
@@ -140,9 +140,16 @@ impl Runtime<'_> {
         let mut attempts = 0;
         let kymas = &self.context.kymas;
         while !kymas.has(self.kyma) && !kymas.has_runtime(self.id.as_str()) {
-            let retry = match self.synchronize("").await {
-                Ok(outcome) if outcome.is_removed() => return,
-                Ok(outcome) => {
+            let attempt = async {
+                // A RuntimeBootstrapper that is not in the store yet may keep the watcher.
+                let is_gone = kymas.is_gone(self.kyma).await?;
+                let outcome = is_gone.then(|| self.synchronize(""));
+                OptionFuture::from(outcome).await.transpose()
+            };
+            let retry = match attempt.await {
+                Ok(None) => return,
+                Ok(Some(outcome)) if outcome.is_removed() => return,
+                Ok(Some(outcome)) => {
                     let (reason, message) = (outcome.reason, outcome.message);
                     tracing::info!(kyma = self.kyma, reason, message, "removing watcher");
                     outcome.retry

@@ -232,6 +232,42 @@ async fn what_a_customer_deletes_comes_back_with_the_next_reconcile(#[case] obje
         .await;
 }
 
+/// The list of RuntimeBootstrappers of a new leader is not complete yet.
+#[tokio::test]
+async fn a_watcher_stays_for_the_runtime_bootstrapper_of_a_deleted_kyma() {
+    let (mut env, cluster) = Env::installed().await;
+    env.stop().await;
+    let mut resource = crate::fixture::bootstrapper("one");
+    resource["status"] = json!({"runtimeID": "id-one"});
+    resource["metadata"]["annotations"] = json!({"skr-domain": "one.kyma.example"});
+    env.kcp.put(resource);
+    let before = cluster.inventory();
+    let list = env.kcp.fault("list runtimebootstrappers").hold();
+    env.start();
+    env.until("the Kyma is reconciled", |env| {
+        env.runtimes("Installed") == 1
+    })
+    .await;
+    cluster.take();
+    let get = "get runtimebootstrappers kcp-system/one";
+    let asked = env.kcp.requests_of(get).len();
+    env.kcp.remove("kymas", NAMESPACE, "one");
+    env.until("KCP is asked for it", |env| {
+        env.kcp.requests_of(get).len() > asked
+    })
+    .await;
+    let watch = "watch runtimebootstrappers";
+    let watches = env.kcp.requests_of(watch).len();
+    drop(list);
+    env.until("the list is complete", |env| {
+        env.kcp.requests_of(watch).len() > watches
+    })
+    .await;
+    assert_eq!(cluster.inventory(), before);
+    let writes = cluster.take();
+    assert_eq!(writes, [""; 0]);
+}
+
 /// A new leader does not know yet whether there are Watchers.
 #[tokio::test]
 async fn a_watcher_is_removed_with_its_kyma_before_the_watchers_are_listed() {
