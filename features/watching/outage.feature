@@ -52,4 +52,3 @@ Feature: Outage of KCP
     When component watcher is restarted
     Then manager "lifecycle-manager" receives an event for each of the created Kymas
     And the API server got an answer to every AdmissionReview
-    And metric "watcher_listener_resyncs_required_total" of manager "lifecycle-manager" increases by 0
