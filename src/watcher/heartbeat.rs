@@ -4,8 +4,8 @@
 //! Receivers are the configured managers, managers that accepted an event, managers that lost an event, and further
 //! receivers, also from a file. Other names may be invented by any client. Each receiver gets a heartbeat at least every
 //! interval, and a last heartbeat after the last deliveries of the watcher. A request for a resync is repeated until a
-//! heartbeat was accepted that was sent when the change that was lost is stored. A failed heartbeat is not retried, because the next heartbeat replaces it;
-//! only the last heartbeat of a receiver that was removed is.
+//! heartbeat was accepted that was sent when the change that was lost is stored. A failed heartbeat is not retried, because
+//! the next heartbeat replaces it; only the last heartbeat of a receiver that was removed is.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -1,6 +1,7 @@
 //! Tests of silence, missing events, and memory limits.
 
 mod entries;
+mod pauses;
 mod resync;
 mod reviews;
 
