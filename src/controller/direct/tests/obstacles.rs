@@ -189,8 +189,8 @@ async fn revoked_credentials_are_deleted_beside_a_refused_trust_bundle() {
         annotation(&document, "requires-pull-secret").as_deref(),
         Some("none")
     );
-    let said = env.condition("a", "ConfigurationSynchronized");
-    assert_eq!(said, "False ApplyFailed");
+    env.until_condition("a", "ConfigurationSynchronized", "False ApplyFailed")
+        .await;
 }
 
 /// The credentials were synchronized under another name before, and the webhook lane waits.
