@@ -2,9 +2,10 @@
 //!
 //! Changes of a Kyma, its Certificate or the bundle of CAs start a reconcile. Every Kyma is reconciled again after
 //! [`RESYNC`]. If a Kyma no longer exists, its Certificate and its Secret are deleted, also if the Kyma was deleted
-//! while no replica was the leader.
+//! while no replica was the leader. A finalizer holds the Certificate for [`ISSUANCE`], so that a Secret that cert-manager
+//! still writes is deleted too.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,25 +18,32 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kube::runtime::applier;
 use kube::runtime::controller::{Action, Config as Concurrency, Error};
 use kube::runtime::events::{Event as KubeEvent, EventType};
-use kube::{Api, ResourceExt as _};
+use kube::{Api, Resource as _, ResourceExt as _};
 use policy::certificates::{
     CertificateError, CertificateInfo, KYMA_NAMESPACE_ANNOTATION, Kyma, NAME_SUFFIX, is_current,
     may_be_outdated, runtime_certificate,
 };
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{CertificateOptions, GatewayReceiver, IssuedGateway, RESYNC, RETRY};
 use crate::RECONCILE_BACKOFF;
 use crate::kube_events::publish_event;
 use crate::kyma::{KnownKymas, KymaView, Kymas};
-use crate::requests::Answer as _;
+use crate::requests::{Answer as _, patch_of_finalizers, patching};
 use crate::secret::ZeroizedSecret;
 
 /// Maximum number of concurrent reconciles.
 const CONCURRENCY: u16 = 16;
+
+/// Finalizer of a Certificate that this controller deletes. Other Certificates do not have it.
+const FINALIZER: &str = "rt-bootstrapper.kyma-project.io/certificate-secret";
+
+/// Time after which cert-manager writes no Secret for a Certificate that is being deleted. It begins no issuance for such a
+/// Certificate, and ends one that has begun after ten seconds.
+pub(super) const ISSUANCE: Duration = Duration::from_secs(30);
 
 /// Minimum interval between log lines about equal failures of Kymas.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -51,8 +59,8 @@ struct Context {
     /// The CA that currently issues certificates, once the bundle contains it.
     current: GatewayReceiver,
     states: Mutex<HashMap<String, State>>,
-    /// Certificates that this controller deletes, until their Secrets are deleted too.
-    unfinished: Mutex<HashSet<String>>,
+    /// Certificates that are being deleted, and since when this replica has known it.
+    deleting: Mutex<HashMap<String, Instant>>,
     log: LogLimit,
 }
 
@@ -112,7 +120,8 @@ async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<A
             // A Certificate without a domain belongs to an earlier Kyma. If the Kyma still exists, its Certificate
             // stays, because watchers still send events.
             if kyma.is_bootstrapper() && error == CertificateError::SKRDomainMissing {
-                context.delete(&format!("{name}{NAME_SUFFIX}")).await?;
+                let left = context.delete(&format!("{name}{NAME_SUFFIX}")).await?;
+                return Ok(left.map_or_else(Action::await_change, Action::requeue));
             }
             return Ok(Action::await_change());
         }
@@ -163,7 +172,7 @@ impl Context {
             deletions: Semaphore::new(usize::from(CONCURRENCY)),
             current,
             states: Mutex::default(),
-            unfinished: Mutex::default(),
+            deleting: Mutex::default(),
             log: LogLimit::new(LOG_INTERVAL),
             options,
         }
@@ -173,6 +182,15 @@ impl Context {
     async fn synchronize(&self, kyma: &Kyma, desired: Value) -> kube::Result<State> {
         let name = format!("{}{NAME_SUFFIX}", kyma.name);
         let live = self.certificates.get_opt(&name).await?;
+        if let Some(live) = live
+            .as_ref()
+            .filter(|it| it.meta().deletion_timestamp.is_some())
+            && self.hold(live, false).await?
+        {
+            // The Kyma was created again. The Certificate follows when this one no longer exists.
+            self.deleting().remove(&name);
+            return Ok(State::default());
+        }
         let live = live.map(|it| (json!(it), it));
         let Some((content, live)) = live.filter(|(content, _)| is_current(&desired, content))
         else {
@@ -226,11 +244,9 @@ impl Context {
         self.show();
         let mut failures = 0;
         loop {
-            match self.delete_if_gone(kyma).await {
-                Ok(true) => return,
-                Ok(false) if self.kymas.has(kyma) => return,
-                // The RuntimeBootstrapper of the runtime is not in the store yet.
-                Ok(false) => {}
+            let delay = match self.delete_if_gone(kyma).await {
+                Ok(None) => return,
+                Ok(Some(delay)) => delay,
                 Err(error) => {
                     let error = error_chain(&error);
                     tracing::warn!(
@@ -238,55 +254,79 @@ impl Context {
                         error,
                         "failed to delete Certificate of deleted Kyma, backing off"
                     );
+                    Duration::ZERO
                 }
-            }
-            sleep(RECONCILE_BACKOFF.delay(failures, fastrand::u64(..))).await;
+            };
+            let backoff = RECONCILE_BACKOFF.delay(failures, fastrand::u64(..));
+            sleep(delay.max(backoff)).await;
             failures += 1;
         }
     }
 
-    async fn delete_if_gone(&self, kyma: &str) -> kube::Result<bool> {
+    /// Returns the least time after which to call again; `None` if nothing is left to delete.
+    async fn delete_if_gone(&self, kyma: &str) -> kube::Result<Option<Duration>> {
         let _permit = self.deletions.acquire().await;
-        let is_gone = self.kymas.is_gone(kyma).await?;
-        if is_gone {
-            self.delete(&format!("{kyma}{NAME_SUFFIX}")).await?;
+        if self.kymas.is_gone(kyma).await? {
+            return self.delete(&format!("{kyma}{NAME_SUFFIX}")).await;
         }
-        Ok(is_gone)
+        // The RuntimeBootstrapper of the runtime may not be in the store yet.
+        Ok((!self.kymas.has(kyma)).then_some(Duration::ZERO))
     }
 
-    /// Deletes a Certificate and its Secret. A call after a failure deletes the Secret also if only the Secret is left.
-    async fn delete(&self, name: &str) -> kube::Result<()> {
+    /// Deletes a Certificate and its Secret. Returns the time after which to call again; `None` if both are deleted.
+    async fn delete(&self, name: &str) -> kube::Result<Option<Duration>> {
         let Some(live) = self.certificates.get_opt(name).await? else {
-            let is_unfinished = self.unfinished().contains(name);
-            if is_unfinished {
+            // Another client may have removed the finalizer.
+            if self.deleting().contains_key(name) {
                 self.delete_secret(name).await?;
-                self.unfinished().remove(name);
+                self.deleting().remove(name);
             }
-            return Ok(());
+            return Ok(None);
         };
         let namespace = live.annotations().get(KYMA_NAMESPACE_ANNOTATION);
         if namespace != Some(&self.options.settings.kyma_namespace) {
-            return Ok(());
+            return Ok(None);
         }
-        self.unfinished().insert(name.to_owned());
-        // The Secret is deleted first: if that request fails, the Certificate still shows the next leader that a
-        // Secret is left. The Secret is deleted a second time after the Certificate, because cert-manager issues
-        // certificates as long as the Certificate exists.
+        if live.meta().deletion_timestamp.is_none() {
+            self.hold(&live, true).await?;
+            let parameters = DeleteParams {
+                preconditions: Some(Preconditions {
+                    uid: live.uid(),
+                    resource_version: None,
+                }),
+                ..DeleteParams::default()
+            };
+            let deleted = self.certificates.delete(name, &parameters).await;
+            deleted.unless_gone()?;
+            self.deleting().insert(name.to_owned(), Instant::now());
+        }
+        let since = *self
+            .deleting()
+            .entry(name.to_owned())
+            .or_insert_with(Instant::now);
         self.delete_secret(name).await?;
-        let parameters = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: live.uid(),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
-        let deleted = self.certificates.delete(name, &parameters).await;
-        deleted.unless_gone()?;
-        self.delete_secret(name).await?;
-        self.unfinished().remove(name);
+        let left = ISSUANCE.saturating_sub(since.elapsed());
+        if !left.is_zero() {
+            return Ok(Some(left));
+        }
+        self.hold(&live, false).await?;
+        self.deleting().remove(name);
         self.options.metrics.wrote("delete");
         tracing::info!(certificate = name, "Certificate deleted");
-        Ok(())
+        Ok(None)
+    }
+
+    /// Adds or removes the finalizer of a Certificate. Returns whether a write was necessary.
+    async fn hold(&self, live: &DynamicObject, is_wanted: bool) -> kube::Result<bool> {
+        let Some(patch) = patch_of_finalizers(live.meta(), FINALIZER, is_wanted) else {
+            return Ok(false);
+        };
+        let patch = Patch::Merge(&patch);
+        let name = live.name_any();
+        let parameters = patching();
+        let held = self.certificates.patch_metadata(&name, &parameters, &patch);
+        held.await.unless_gone()?;
+        Ok(true)
     }
 
     async fn delete_secret(&self, name: &str) -> kube::Result<()> {
@@ -389,10 +429,8 @@ impl Context {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn unfinished(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.unfinished
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn deleting(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+        self.deleting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

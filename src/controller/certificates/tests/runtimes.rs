@@ -1,6 +1,10 @@
 //! Certificates of runtimes: created, updated and deleted with their Kyma or RuntimeBootstrapper.
 
+use rstest::rstest;
+use tokio::time::sleep;
+
 use super::*;
+use crate::certificates::runtimes::ISSUANCE;
 
 #[tokio::test]
 async fn each_kyma_gets_a_certificate_that_follows_it() {
@@ -29,7 +33,7 @@ async fn each_kyma_gets_a_certificate_that_follows_it() {
     assert!(env.count("runtime_certificate_earliest_expiration_timestamp_seconds") > 4_000_000_000);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_deleted_kyma_leaves_no_certificate_and_no_secret() {
     let env = Env::started();
     for name in ["one", "two"] {
@@ -46,7 +50,7 @@ async fn a_deleted_kyma_leaves_no_certificate_and_no_secret() {
 }
 
 /// The controller repeats a failed deletion, so that no Secret is left.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_deletion_that_fails_is_repeated() {
     let env = Env::started();
     env.kcp.put(kyma("one"));
@@ -61,7 +65,7 @@ async fn a_deletion_that_fails_is_repeated() {
 }
 
 /// cert-manager issues the certificate again before its Certificate is deleted, and the second deletion of the Secret fails.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_secret_is_deleted_although_its_certificate_is_already_deleted() {
     let env = Env::started();
     env.kcp.put(kyma("one"));
@@ -77,9 +81,71 @@ async fn a_secret_is_deleted_although_its_certificate_is_already_deleted() {
     until(|| env.secret("one-webhook-tls").is_none()).await;
 }
 
+/// cert-manager writes the Secret of an issuance that began before the deletion of the Certificate, also if the leader
+/// changes meanwhile.
+#[rstest]
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_is_issued_during_the_deletion_is_deleted(
+    #[values(false, true)] leader_changes: bool,
+) {
+    let mut env = Env::started();
+    env.kcp.put(kyma("one"));
+    until(|| env.certificate("one-webhook-tls").is_some()).await;
+    env.kcp.delete("kymas", "one");
+    until(|| env.kcp.count("delete certificates") > 0).await;
+    if leader_changes {
+        env.stop().await;
+    }
+    env.server().put(&secret("one-webhook-tls", "c", "k"));
+    if leader_changes {
+        env.start();
+    }
+    until(|| env.secret("one-webhook-tls").is_none()).await;
+    until(|| env.certificate("one-webhook-tls").is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kyma_that_is_created_again_during_the_deletion_gets_another_certificate() {
+    let env = Env::started();
+    env.kcp.put(kyma("one"));
+    until(|| env.certificate("one-webhook-tls").is_some()).await;
+    let uid = || Some(env.certificate("one-webhook-tls")?["metadata"]["uid"].clone());
+    let before = uid();
+    env.kcp.delete("kymas", "one");
+    until(|| env.kcp.count("delete certificates") > 0).await;
+    env.kcp.put(kyma("one"));
+    until(|| uid().is_some_and(|it| Some(it) != before)).await;
+    // The deletion that had begun does not continue.
+    let requests = env.kcp.count("delete secrets");
+    sleep(2 * ISSUANCE).await;
+    assert_eq!(env.kcp.count("delete secrets"), requests);
+    assert!(env.certificate("one-webhook-tls").unwrap()["metadata"]["deletionTimestamp"].is_null());
+}
+
+/// Finalizers of other controllers stay.
+#[tokio::test(start_paused = true)]
+async fn a_certificate_that_another_controller_holds_keeps_its_finalizer() {
+    let env = Env::started();
+    env.kcp.put(kyma("one"));
+    until(|| env.certificate("one-webhook-tls").is_some()).await;
+    let key = (ISTIO_NAMESPACE, "one-webhook-tls");
+    env.server().edit("certificates", key, |it| {
+        it["metadata"]["finalizers"] = json!(["other.example/hold"]);
+    });
+    env.server().put(&secret("one-webhook-tls", "c", "k"));
+    env.kcp.delete("kymas", "one");
+    until(|| env.count(r#"certificate_writes_total{action="delete"}"#) == 1).await;
+    assert!(env.secret("one-webhook-tls").is_none());
+    let held = env.certificate("one-webhook-tls").unwrap();
+    assert_eq!(
+        held["metadata"]["finalizers"],
+        json!(["other.example/hold"])
+    );
+}
+
 /// The Kyma is deleted while no replica is the leader. Certificates of other owners, and of Kymas in another
 /// namespace, are not deleted.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_certificate_whose_kyma_is_gone_is_deleted_at_the_start() {
     let mut env = Env::started();
     env.kcp.put(kyma("one"));
@@ -128,7 +194,7 @@ async fn a_kyma_without_a_domain_is_reported_once_and_delays_no_other() {
 }
 
 /// The condition `WatcherInstalled` of the RuntimeBootstrapper contains the reason why there is no certificate.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_runtime_bootstrapper_without_a_kyma_gets_a_certificate_once_it_has_a_domain() {
     let env = Env::started();
     let mut resource = crate::fixture::bootstrapper("one");
@@ -160,7 +226,7 @@ async fn a_runtime_bootstrapper_without_a_kyma_gets_a_certificate_once_it_has_a_
 }
 
 /// Before the RuntimeBootstrappers are listed, a runtime without a Kyma looks like a deleted runtime.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_restart_deletes_no_certificate_before_all_runtimes_are_known() {
     let mut env = Env::started();
     let mut resource = crate::fixture::bootstrapper("one");
