@@ -69,4 +69,4 @@ Feature: Pods that were created while no replica of the webhook answered
       """
     Then field status.replicas of ReplicaSet "shop/two" is 500
     When component webhook is started
-    Then metric "missed_pods EnvVarAdded" of component webhook is at least 1000 in one replica within 60 seconds
+    Then metric "missed_pods EnvVarAdded" of component webhook is at least 1000 in one replica within 120 seconds

@@ -39,7 +39,7 @@ Feature: Copies follow the pull Secret in Namespace kyma-system
       spec: {imagePullSecrets: [{name: registry-credentials}]}
       """
     When availableFeatures in the configuration is set to ["rt-cfg.kyma-project.io/alter-img-registry"]
-    Then Secret "shop/registry-credentials" is not modified for 15 seconds
+    Then Secret "shop/registry-credentials" is not modified for 30 seconds
     When Pod "shop/web" is deleted
     Then Secret "shop/registry-credentials" is deleted
 

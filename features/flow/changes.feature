@@ -35,7 +35,7 @@ Feature: The landscape changes while a Runtime exists
   Scenario Outline: The Kyma becomes Ready when all components are upgraded on the way in mode <mode>
     When KEB provisions Runtime "one" in mode <mode> with module "pause"
     And all components are upgraded while Runtime "one" is provisioned
-    Then the Kyma of Runtime "one" is Ready within 120 seconds
+    Then the Kyma of Runtime "one" is Ready within 240 seconds
     And webhook and watcher on runtime "one" run the upgraded images
     And field status.readyReplicas of Deployment "kyma-system/pause-test1" is 1
 
@@ -48,18 +48,23 @@ Feature: The landscape changes while a Runtime exists
   Scenario Outline: The Kyma becomes Ready when a component is killed on the way in mode <mode>, with seed <seed>
     When KEB provisions Runtime "one" in mode <mode> with module "pause"
     And a random component is killed while Runtime "one" is provisioned, with seed <seed>
-    Then the Kyma of Runtime "one" is Ready within 120 seconds
+    Then the Kyma of Runtime "one" is Ready within 240 seconds
     And the Pod with label "app=pause-test1" in Namespace "kyma-system" equals file "scenarios/fixtures/pause-test1-pod.yaml"
 
-    # By the seeds: webhook that serves (twice), watcher, controller, KLM, webhook that starts.
+    # By the seeds: webhook that serves (twice), watcher, webhook that starts.
     Examples:
       | mode   | seed |
       | signal | 2    |
       | direct | 10   |
       | signal | 3    |
+      | direct | 4    |
+
+    # Controller, KLM, which other scenarios use.
+    @serial
+    Examples:
+      | mode   | seed |
       | direct | 8    |
       | signal | 9    |
-      | direct | 4    |
 
     # Watcher, controller, KLM, webhook that starts.
     @long

@@ -10,7 +10,7 @@ Feature: Changes on a runtime lead to a reconcile on KCP
       """
       spec: {skipMaintenanceWindows: true}
       """
-    Then KLM reconciles the Kyma of Runtime "one" within 5 seconds, and 2 times in all
+    Then KLM reconciles the Kyma of Runtime "one" within 30 seconds, and 2 times in all
 
     Examples:
       | mode   | change |

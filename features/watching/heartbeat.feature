@@ -11,7 +11,7 @@ Feature: Heartbeats of watchers
   @serial
   Scenario: A runtime is reported as unresponsive after three missed heartbeats
     When component watcher is stopped
-    Then manager "lifecycle-manager" reports the runtime as unresponsive between 6 and 8 seconds after its last heartbeat
+    Then manager "lifecycle-manager" reports the runtime as unresponsive between 6 and 12 seconds after its last heartbeat
     When component watcher is started
     Then manager "lifecycle-manager" receives heartbeats from 2 watchers
     And manager "lifecycle-manager" reports the runtime as responsive

@@ -81,7 +81,7 @@ use testkit::until::{holds, until};
 use tokio::task::JoinHandle;
 
 /// Time limit for an expected state, for a machine with two processors that runs three suites.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(4);
 /// Period during which a check that nothing happens observes a state.
 pub(crate) const A_WHILE: Duration = Duration::from_secs(2);
 

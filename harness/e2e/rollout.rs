@@ -207,7 +207,7 @@ const KILL: &str = "for file in /proc/[0-9]*/FILE; do \
      if tr '\\0' ' ' <$file 2>/dev/null | grep -qE 'PATTERN'; then \
      pid=${file#/proc/}; pid=${pid%/FILE}; kill -9 $pid && echo $pid; fi; done";
 /// Time limit of a rollout, for a machine that runs several suites.
-const PATIENCE: Duration = Duration::from_mins(2);
+const PATIENCE: Duration = Duration::from_mins(4);
 
 #[cfg(test)]
 mod tests {

@@ -217,7 +217,7 @@ impl fmt::Debug for Scenario {
 }
 
 /// Time limit of one clean-up action.
-const UNDO_LIMIT: Duration = Duration::from_mins(3);
+const UNDO_LIMIT: Duration = Duration::from_mins(10);
 
 #[cfg(test)]
 mod tests {

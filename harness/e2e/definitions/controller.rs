@@ -85,12 +85,15 @@ async fn held(scenario: &mut Scenario, lease: ObjectRef, which: String) -> Resul
     let env = synchronization(scenario)?;
     if which == "exactly one" {
         // The Lease and the metrics of both replicas must name the same leader.
-        let holder = Controller::leader(&env.kcp).await?;
-        let metrics = Controller::metric(&env.kcp, "leader_election_master_status").await?;
-        let leaders = metrics.iter().filter(|(_, value)| **value > 0.5);
-        let leaders: Vec<&String> = leaders.map(|(pod, _)| pod).collect();
-        let is_one = leaders == [&holder] && metrics.len() == 2;
-        return check(is_one, format!("held by {holder}, metrics: {metrics:?}"));
+        return eventually("one replica is the leader", async || {
+            let holder = Controller::leader(&env.kcp).await?;
+            let metrics = Controller::metric(&env.kcp, "leader_election_master_status").await?;
+            let leaders = metrics.iter().filter(|(_, value)| **value > 0.5);
+            let leaders: Vec<&String> = leaders.map(|(pod, _)| pod).collect();
+            let is_one = leaders == [&holder] && metrics.len() == 2;
+            check(is_one, format!("held by {holder}, metrics: {metrics:?}"))
+        })
+        .await;
     }
     let before = env.state().leader.clone().context("no leader was killed")?;
     expect(scenario, &lease, |seen| {

@@ -214,15 +214,15 @@ impl Created {
 }
 
 /// Returns the errors of missed Pods that no killed replica explains: at other times, or more during a kill than can be sent to
-/// the killed replica. These are the requests in flight on the connections that the kill closes, and, because each request
-/// without a connection opens one to a random replica, those whose connection is refused before another one is accepted.
+/// the killed replica. These are the requests in flight, and those whose connection is refused: each of the connections that
+/// the kill closes is opened anew, to a random one of the two replicas, until it is accepted.
 fn missed_without(pods: &[Created], kills: &[Range<Instant>]) -> Vec<String> {
     let is_explained = |pod: &&Created| kills.iter().any(|kill| pod.is_missed_during(kill));
     let unexplained = pods.iter().filter(|pod| !is_explained(pod));
     let mut errors: Vec<String> = unexplained.filter_map(|pod| pod.error.clone()).collect();
     for kill in kills {
         let missed = pods.iter().filter(|pod| pod.is_missed_during(kill)).count();
-        let limit = 2 * IN_FLIGHT;
+        let limit = 3 * IN_FLIGHT;
         if missed > limit {
             errors.push(format!(
                 "{missed} Pods are missed by one kill, expected {limit} at most"
@@ -352,8 +352,8 @@ mod tests {
     #[case::before([99], 1)]
     #[case::during([100, 120, 300], 0)]
     #[case::after([301], 1)]
-    #[case::not_more_than_are_sent_to_the_replica(100..140, 0)]
-    #[case::more_than_are_sent_to_the_replica(100..141, 1)]
+    #[case::not_more_than_are_sent_to_the_replica(100..160, 0)]
+    #[case::more_than_are_sent_to_the_replica(100..161, 1)]
     fn explains_missed_pods_by_a_kill(
         #[case] missed: impl IntoIterator<Item = u32>,
         #[case] errors: usize,

@@ -258,9 +258,10 @@ async fn reports_reason(
         Ok(arrived)
     })
     .await?;
-    // Heartbeats are spread over the last quarter of their interval, and the listener checks ten times per interval.
+    // Heartbeats are spread over the last quarter of their interval, and the listener checks ten times per interval. The node
+    // of a test may be busy for some seconds.
     let took = arrived.saturating_duration_since(begin);
-    let most = heartbeats * HEARTBEAT_INTERVAL + SECOND;
+    let most = heartbeats * HEARTBEAT_INTERVAL + SLACK;
     check(took <= most, format!("after {took:?}, not {most:?}"))
 }
 
@@ -287,3 +288,4 @@ fn domain_set(scenario: &mut Scenario, domain: String) -> Result {
 }
 
 const SECOND: Duration = Duration::from_secs(1);
+const SLACK: Duration = Duration::from_secs(6);

@@ -311,7 +311,7 @@ async fn deprovisions(scenario: &mut Scenario, name: String) -> Result {
     let provisioned = env.provisioned(&name)?;
     provisioned.end();
     let deprovision = env.keb.deprovision(&provisioned.instance);
-    let limit = Duration::from_mins(1);
+    let limit = Duration::from_mins(4);
     let in_time = tokio::time::timeout(limit, deprovision).await;
     in_time.context("KEB still waits")?
 }

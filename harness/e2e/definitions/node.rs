@@ -143,7 +143,9 @@ async fn pod_matches(
     let (namespace, (key, value)) = (scenario.resolve(&namespace), pair(&label));
     let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={key}={value}");
     let pod = eventually(&format!("a Pod with label {label}"), async || {
-        client.items(&path).await?.pop().context("no Pod yet")
+        let mut pods = client.items(&path).await?;
+        pods.retain(|it| it["metadata"]["deletionTimestamp"].is_null());
+        pods.pop().context("no Pod yet")
     })
     .await?;
     if !file.is_empty() {

@@ -1,5 +1,6 @@
 //! Objects of any kind, which steps create, change and delete, with their clean-up.
 
+use super::observation::expect;
 use super::pod;
 use super::prelude::*;
 use crate::runner::root;
@@ -53,7 +54,15 @@ async fn created(scenario: &mut Scenario, object: ObjectRef, how: String, step: 
             serde_saphyr::from_str(&file_of_project(file)?)?
         }
     };
-    create(scenario, &object, text, Write::Create).await
+    create(scenario, &object, text, Write::Create).await?;
+    if object.kind == "ResourceQuota" {
+        // The API server enforces a quota as soon as its controller has counted the objects.
+        return expect(scenario, &object, |seen| {
+            check(seen["status"]["hard"].is_object(), "no status.hard")
+        })
+        .await;
+    }
+    Ok(())
 }
 
 /// Reads a file of the project by its path from the root.

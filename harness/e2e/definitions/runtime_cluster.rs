@@ -1,6 +1,7 @@
 //! Runtime clusters: the objects that the controller writes, their faults, and Pods that run on them.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use api::kcp::{CONTROLLER_FIELD_MANAGER, KIM_FIELD_MANAGER, WATCHER_FIELD_MANAGER};
 use api::names::MARKER;
@@ -72,24 +73,30 @@ async fn no_fields(scenario: &mut Scenario, name: String, manager: String) -> Re
     .await
 }
 
-/// Waits until the objects of the cluster are stable. In suites whose scenarios install the product, it also waits until no
+/// Waits until the objects of the cluster have not changed for some seconds. In suites whose scenarios install the product, it also waits until no
 /// object of an earlier installation exists.
 #[given(expr = "the inventory of runtime {string} is recorded")]
 async fn inventory_recorded(scenario: &mut Scenario, name: String) -> Result {
     let client = scenario.environment()?.client(&runtime(&name))?;
     let is_installed = scenario.environment_of::<Conformance>().is_ok();
-    let last = Mutex::new(Inventory::default());
+    let last = Mutex::new((Inventory::default(), Instant::now()));
     eventually("the objects of the cluster are stable", async || {
         let now = inventory::digests(&client).await?;
-        let before = std::mem::replace(&mut *last.lock().await, now.clone());
-        let changed = inventory::differences(&before, &now);
-        ensure!(changed.is_empty(), "{changed:?}");
+        let mut last = last.lock().await;
+        let changed = inventory::differences(&last.0, &now);
+        if !changed.is_empty() {
+            *last = (now, Instant::now());
+            bail!("{changed:?}");
+        }
+        ensure!(last.1.elapsed() >= STABLE, "stable for a short time");
         let mut old = now.keys().filter(|it| it.contains("rt-bootstrapper"));
         let old = old.next().filter(|_| !is_installed);
         check(old.is_none(), format!("installed earlier: {old:?}"))
     })
     .await?;
-    scenario.observed.note(INVENTORY, json!(last.into_inner()));
+    scenario
+        .observed
+        .note(INVENTORY, json!(last.into_inner().0));
     Ok(())
 }
 
@@ -111,6 +118,9 @@ fn runtime(name: &str) -> Cluster {
 }
 
 const INVENTORY: &str = "inventory";
+/// Time without a change after which the objects of a cluster are stable. Controllers of Kubernetes write some objects of a new
+/// namespace later.
+const STABLE: Duration = Duration::from_secs(5);
 
 #[when(
     regex = r#"^(?:the API server of )?runtime "(.+)" (becomes (?:un)?reachable|denies writes to Secrets|delays writes to ConfigMaps|accepts writes again)$"#

@@ -199,7 +199,7 @@ async fn connect(scenario: &Scenario, replica: &Value) -> Result<TcpStream> {
     let address = format!("{}:{port}", environment.cluster.node_address().await?);
     // The node opens the port some time after the Service is created.
     let what = format!("the port {address} is open");
-    Ok(until(&what, CONNECT, || TcpStream::connect(&address)).await?)
+    Ok(until(&what, PATIENCE, || TcpStream::connect(&address)).await?)
 }
 
 fn webhook_configuration() -> ObjectRef {
@@ -216,4 +216,3 @@ fn text<'a>(object: &'a Value, pointer: &str) -> Result<&'a str> {
 const PART_OF_CLIENT_HELLO: &[u8] = &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00];
 /// Name of the Service that the API server calls.
 pub(super) const SERVICE: &str = "rt-bootstrapper-webhook-service";
-const CONNECT: Duration = Duration::from_secs(10);

