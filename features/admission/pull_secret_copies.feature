@@ -17,6 +17,8 @@ Feature: The pull Secret is copied to every Namespace that needs it
   @cluster
   Scenario: A Namespace that opts in to another feature gets no copy of the pull Secret until it opts in to this one
     Given Namespace "shop" with annotation "rt-cfg.kyma-project.io/set-fips-mode=true"
+    And Namespace "other" with annotation "rt-cfg.kyma-project.io/add-img-pull-secret=true"
+    And Secret "other/registry-credentials" exists
     Then Secret "shop/registry-credentials" does not exist
     When annotation "rt-cfg.kyma-project.io/add-img-pull-secret" of Namespace "shop" is set to "true"
     Then Secret "shop/registry-credentials" exists

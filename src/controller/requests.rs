@@ -1,10 +1,7 @@
-//! Common code for requests to KCP: the field manager, the label of created objects, finalizers, and error responses that are
-//! not failures.
+//! Common code for requests to KCP: the field manager, the label of created objects, and error responses that are not failures.
 
 use api::kcp::CONTROLLER_FIELD_MANAGER;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{PatchParams, PostParams};
-use serde_json::{Value, json};
 
 /// The label of objects that the controller created; its value is [`CONTROLLER_FIELD_MANAGER`].
 pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -28,23 +25,6 @@ pub(crate) fn patching() -> PatchParams {
         field_manager: Some(CONTROLLER_FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     }
-}
-
-/// Returns the merge patch that adds or removes a finalizer; `None` if no write is necessary. The resource version protects
-/// finalizers that other controllers add concurrently.
-pub(crate) fn patch_of_finalizers(
-    meta: &ObjectMeta,
-    finalizer: &str,
-    is_wanted: bool,
-) -> Option<Value> {
-    let mut finalizers = meta.finalizers.clone().unwrap_or_default();
-    if finalizers.iter().any(|it| it == finalizer) == is_wanted {
-        return None;
-    }
-    finalizers.retain(|it| it != finalizer);
-    finalizers.extend(is_wanted.then(|| finalizer.to_owned()));
-    let version = &meta.resource_version;
-    Some(json!({ "metadata": { "resourceVersion": version, "finalizers": finalizers } }))
 }
 
 /// Converts a response with status 404 or 409 that is not a failure.

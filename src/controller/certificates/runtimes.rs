@@ -2,48 +2,51 @@
 //!
 //! Changes of a Kyma, its Certificate or the bundle of CAs start a reconcile. Every Kyma is reconciled again after
 //! [`RESYNC`]. If a Kyma no longer exists, its Certificate and its Secret are deleted, also if the Kyma was deleted
-//! while no replica was the leader. A finalizer holds the Certificate for [`ISSUANCE`], so that a Secret that cert-manager
-//! still writes is deleted too.
+//! while no replica was the leader. cert-manager may write the Secret of an issuance that began before; a Secret
+//! without a Certificate is deleted at the start, [`ISSUANCE`] after a deletion, and every [`RESYNC`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::kcp::CONTROLLER_FIELD_MANAGER;
+use api::watcher::MANAGED_BY_LABEL;
 use component_base::telemetry::{LogLimit, error_chain};
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions};
 use kube::runtime::applier;
 use kube::runtime::controller::{Action, Config as Concurrency, Error};
 use kube::runtime::events::{Event as KubeEvent, EventType};
-use kube::{Api, Resource as _, ResourceExt as _};
+use kube::{Api, ResourceExt as _};
 use policy::certificates::{
-    CertificateError, CertificateInfo, KYMA_NAMESPACE_ANNOTATION, Kyma, NAME_SUFFIX, is_current,
-    may_be_outdated, runtime_certificate,
+    CertificateError, CertificateInfo, KYMA_NAMESPACE_ANNOTATION, Kyma, NAME_SUFFIX, PURPOSE,
+    PURPOSE_LABEL, is_current, may_be_outdated, runtime_certificate,
 };
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep};
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{CertificateOptions, GatewayReceiver, IssuedGateway, RESYNC, RETRY};
 use crate::RECONCILE_BACKOFF;
 use crate::kube_events::publish_event;
 use crate::kyma::{KnownKymas, KymaView, Kymas};
-use crate::requests::{Answer as _, patch_of_finalizers, patching};
+use crate::requests::Answer as _;
 use crate::secret::ZeroizedSecret;
 
 /// Maximum number of concurrent reconciles.
 const CONCURRENCY: u16 = 16;
 
-/// Finalizer of a Certificate that this controller deletes. Other Certificates do not have it.
-const FINALIZER: &str = "rt-bootstrapper.kyma-project.io/certificate-secret";
+/// Time after which cert-manager has written the Secret of an issuance that began before its Certificate was deleted.
+/// It ends an attempt after ten seconds, and its cache may be outdated for some seconds.
+const ISSUANCE: Duration = Duration::from_secs(30);
 
-/// Time after which cert-manager writes no Secret for a Certificate that is being deleted. It begins no issuance for such a
-/// Certificate, and ends one that has begun after ten seconds.
-pub(super) const ISSUANCE: Duration = Duration::from_secs(30);
+/// Number of objects in one page of a list.
+const PAGE: u32 = 500;
 
 /// Minimum interval between log lines about equal failures of Kymas.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -59,8 +62,10 @@ struct Context {
     /// The CA that currently issues certificates, once the bundle contains it.
     current: GatewayReceiver,
     states: Mutex<HashMap<String, State>>,
-    /// Certificates that are being deleted, and since when this replica has known it.
-    deleting: Mutex<HashMap<String, Instant>>,
+    /// Certificates that this controller deletes, until their Secrets are deleted too.
+    unfinished: Mutex<HashSet<String>>,
+    /// Notified when a Certificate was deleted.
+    deleted: Notify,
     log: LogLimit,
 }
 
@@ -107,7 +112,8 @@ pub(super) async fn run(
             }
         }
     });
-    clean_ups.await;
+    let orphans = token.run_until_cancelled(context.delete_orphans_repeatedly());
+    tokio::join!(clean_ups, orphans);
 }
 
 async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<Action> {
@@ -120,8 +126,7 @@ async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<A
             // A Certificate without a domain belongs to an earlier Kyma. If the Kyma still exists, its Certificate
             // stays, because watchers still send events.
             if kyma.is_bootstrapper() && error == CertificateError::SKRDomainMissing {
-                let left = context.delete(&format!("{name}{NAME_SUFFIX}")).await?;
-                return Ok(left.map_or_else(Action::await_change, Action::requeue));
+                context.delete(&format!("{name}{NAME_SUFFIX}")).await?;
             }
             return Ok(Action::await_change());
         }
@@ -172,7 +177,8 @@ impl Context {
             deletions: Semaphore::new(usize::from(CONCURRENCY)),
             current,
             states: Mutex::default(),
-            deleting: Mutex::default(),
+            unfinished: Mutex::default(),
+            deleted: Notify::new(),
             log: LogLimit::new(LOG_INTERVAL),
             options,
         }
@@ -182,15 +188,6 @@ impl Context {
     async fn synchronize(&self, kyma: &Kyma, desired: Value) -> kube::Result<State> {
         let name = format!("{}{NAME_SUFFIX}", kyma.name);
         let live = self.certificates.get_opt(&name).await?;
-        if let Some(live) = live
-            .as_ref()
-            .filter(|it| it.meta().deletion_timestamp.is_some())
-            && self.hold(live, false).await?
-        {
-            // The Kyma was created again. The Certificate follows when this one no longer exists.
-            self.deleting().remove(&name);
-            return Ok(State::default());
-        }
         let live = live.map(|it| (json!(it), it));
         let Some((content, live)) = live.filter(|(content, _)| is_current(&desired, content))
         else {
@@ -244,9 +241,11 @@ impl Context {
         self.show();
         let mut failures = 0;
         loop {
-            let delay = match self.delete_if_gone(kyma).await {
-                Ok(None) => return,
-                Ok(Some(delay)) => delay,
+            match self.delete_if_gone(kyma).await {
+                Ok(true) => return,
+                Ok(false) if self.kymas.has(kyma) => return,
+                // The RuntimeBootstrapper of the runtime is not in the store yet.
+                Ok(false) => {}
                 Err(error) => {
                     let error = error_chain(&error);
                     tracing::warn!(
@@ -254,79 +253,87 @@ impl Context {
                         error,
                         "failed to delete Certificate of deleted Kyma, backing off"
                     );
-                    Duration::ZERO
                 }
-            };
-            let backoff = RECONCILE_BACKOFF.delay(failures, fastrand::u64(..));
-            sleep(delay.max(backoff)).await;
+            }
+            sleep(RECONCILE_BACKOFF.delay(failures, fastrand::u64(..))).await;
             failures += 1;
         }
     }
 
-    /// Returns the least time after which to call again; `None` if nothing is left to delete.
-    async fn delete_if_gone(&self, kyma: &str) -> kube::Result<Option<Duration>> {
+    async fn delete_if_gone(&self, kyma: &str) -> kube::Result<bool> {
         let _permit = self.deletions.acquire().await;
-        if self.kymas.is_gone(kyma).await? {
-            return self.delete(&format!("{kyma}{NAME_SUFFIX}")).await;
+        let is_gone = self.kymas.is_gone(kyma).await?;
+        if is_gone {
+            self.delete(&format!("{kyma}{NAME_SUFFIX}")).await?;
         }
-        // The RuntimeBootstrapper of the runtime may not be in the store yet.
-        Ok((!self.kymas.has(kyma)).then_some(Duration::ZERO))
+        Ok(is_gone)
     }
 
-    /// Deletes a Certificate and its Secret. Returns the time after which to call again; `None` if both are deleted.
-    async fn delete(&self, name: &str) -> kube::Result<Option<Duration>> {
+    /// Deletes a Certificate and its Secret. A call after a failure deletes the Secret also if only the Secret is left.
+    async fn delete(&self, name: &str) -> kube::Result<()> {
         let Some(live) = self.certificates.get_opt(name).await? else {
-            // Another client may have removed the finalizer.
-            if self.deleting().contains_key(name) {
+            let is_unfinished = self.unfinished().contains(name);
+            if is_unfinished {
                 self.delete_secret(name).await?;
-                self.deleting().remove(name);
+                self.unfinished().remove(name);
             }
-            return Ok(None);
+            return Ok(());
         };
         let namespace = live.annotations().get(KYMA_NAMESPACE_ANNOTATION);
         if namespace != Some(&self.options.settings.kyma_namespace) {
-            return Ok(None);
+            return Ok(());
         }
-        if live.meta().deletion_timestamp.is_none() {
-            self.hold(&live, true).await?;
-            let parameters = DeleteParams {
-                preconditions: Some(Preconditions {
-                    uid: live.uid(),
-                    resource_version: None,
-                }),
-                ..DeleteParams::default()
-            };
-            let deleted = self.certificates.delete(name, &parameters).await;
-            deleted.unless_gone()?;
-            self.deleting().insert(name.to_owned(), Instant::now());
-        }
-        let since = *self
-            .deleting()
-            .entry(name.to_owned())
-            .or_insert_with(Instant::now);
+        self.unfinished().insert(name.to_owned());
+        // The Secret is deleted first: if that request fails, the Certificate still shows the next leader that a
+        // Secret is left. The Secret is deleted a second time after the Certificate, because cert-manager issues
+        // certificates as long as the Certificate exists.
         self.delete_secret(name).await?;
-        let left = ISSUANCE.saturating_sub(since.elapsed());
-        if !left.is_zero() {
-            return Ok(Some(left));
-        }
-        self.hold(&live, false).await?;
-        self.deleting().remove(name);
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: live.uid(),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        let deleted = self.certificates.delete(name, &parameters).await;
+        deleted.unless_gone()?;
+        self.delete_secret(name).await?;
+        self.unfinished().remove(name);
+        self.deleted.notify_one();
         self.options.metrics.wrote("delete");
         tracing::info!(certificate = name, "Certificate deleted");
-        Ok(None)
+        Ok(())
     }
 
-    /// Adds or removes the finalizer of a Certificate. Returns whether a write was necessary.
-    async fn hold(&self, live: &DynamicObject, is_wanted: bool) -> kube::Result<bool> {
-        let Some(patch) = patch_of_finalizers(live.meta(), FINALIZER, is_wanted) else {
-            return Ok(false);
-        };
-        let patch = Patch::Merge(&patch);
-        let name = live.name_any();
-        let parameters = patching();
-        let held = self.certificates.patch_metadata(&name, &parameters, &patch);
-        held.await.unless_gone()?;
-        Ok(true)
+    async fn delete_orphans_repeatedly(&self) {
+        loop {
+            if let Err(error) = self.delete_orphans().await {
+                let error = error_chain(&error);
+                tracing::warn!(error, "failed to delete Secrets without a Certificate");
+            }
+            let deleted = async {
+                self.deleted.notified().await;
+                sleep(ISSUANCE).await;
+            };
+            // Without a deletion, the wait ends after the interval.
+            let _ = timeout(RESYNC, deleted).await;
+        }
+    }
+
+    /// Deletes the Secrets of Kymas that no longer exist and have no Certificate.
+    async fn delete_orphans(&self) -> kube::Result<()> {
+        let secrets = names(&self.secrets).await?;
+        let certificates = names(&self.certificates).await?;
+        for name in secrets.difference(&certificates) {
+            let Some(kyma) = name.strip_suffix(NAME_SUFFIX) else {
+                continue;
+            };
+            if self.kymas.is_gone(kyma).await? && self.certificates.get_opt(name).await?.is_none() {
+                self.delete_secret(name).await?;
+                tracing::info!(secret = name, "Secret without a Certificate deleted");
+            }
+        }
+        Ok(())
     }
 
     async fn delete_secret(&self, name: &str) -> kube::Result<()> {
@@ -429,8 +436,27 @@ impl Context {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn deleting(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
-        self.deleting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unfinished(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.unfinished
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the names of all objects with the labels of a Certificate for a runtime and of its Secret.
+async fn names<K: Clone + DeserializeOwned + Debug>(
+    api: &Api<K>,
+) -> kube::Result<BTreeSet<String>> {
+    let labels = format!("{PURPOSE_LABEL}={PURPOSE},{MANAGED_BY_LABEL}={CONTROLLER_FIELD_MANAGER}");
+    let mut parameters = ListParams::default().labels(&labels).limit(PAGE);
+    let mut names = BTreeSet::new();
+    loop {
+        let page = api.list_metadata(&parameters).await?;
+        names.extend(page.items.into_iter().filter_map(|it| it.metadata.name));
+        match page.metadata.continue_.filter(|it| !it.is_empty()) {
+            Some(token) => parameters = parameters.continue_token(&token),
+            None => return Ok(names),
+        }
     }
 }
 

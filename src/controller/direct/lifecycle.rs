@@ -11,13 +11,13 @@ use kube::api::{DeleteParams, Patch, Preconditions};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use policy::sync::signal::mark_stale;
 use policy::sync::status::Goal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
 use super::{DirectSettings, WEBHOOK_RECONCILES};
 use crate::inventory::RuntimeView;
-use crate::requests::{Answer as _, MANAGED_BY, own_label, patch_of_finalizers, patching, posting};
+use crate::requests::{Answer as _, MANAGED_BY, own_label, patching, posting};
 use crate::signal::pace::Pace;
 
 /// Maximum number of concurrent requests. Each request has its own connection, and more requests do not increase the
@@ -151,9 +151,17 @@ impl Lifecycle {
         meta: &ObjectMeta,
         is_wanted: bool,
     ) -> Result<bool, kube::Error> {
-        let Some(patch) = patch_of_finalizers(meta, FINALIZER, is_wanted) else {
+        let mut finalizers = meta.finalizers.clone().unwrap_or_default();
+        if finalizers.iter().any(|it| it == FINALIZER) == is_wanted {
             return Ok(false);
-        };
+        }
+        finalizers.retain(|it| it != FINALIZER);
+        finalizers.extend(is_wanted.then(|| FINALIZER.to_owned()));
+        // The resource version protects finalizers that other controllers add concurrently.
+        let patch = json!({ "metadata": {
+            "resourceVersion": meta.resource_version,
+            "finalizers": finalizers,
+        }});
         self.resources
             .patch_metadata(name, &patching(), &Patch::Merge(&patch))
             .await

@@ -4,7 +4,6 @@ use rstest::rstest;
 use tokio::time::sleep;
 
 use super::*;
-use crate::certificates::runtimes::ISSUANCE;
 
 #[tokio::test]
 async fn each_kyma_gets_a_certificate_that_follows_it() {
@@ -82,65 +81,60 @@ async fn a_secret_is_deleted_although_its_certificate_is_already_deleted() {
 }
 
 /// cert-manager writes the Secret of an issuance that began before the deletion of the Certificate, also if the leader
-/// changes meanwhile.
+/// changes meanwhile. Secrets of other owners stay.
 #[rstest]
 #[tokio::test(start_paused = true)]
-async fn a_secret_that_is_issued_during_the_deletion_is_deleted(
+async fn a_secret_that_is_issued_after_the_deletion_is_deleted(
     #[values(false, true)] leader_changes: bool,
 ) {
     let mut env = Env::started();
     env.kcp.put(kyma("one"));
     until(|| env.certificate("one-webhook-tls").is_some()).await;
+    let labels = env.certificate("one-webhook-tls").unwrap()["metadata"]["labels"].clone();
     env.kcp.delete("kymas", "one");
-    until(|| env.kcp.count("delete certificates") > 0).await;
+    until(|| env.certificate("one-webhook-tls").is_none()).await;
+    until(|| env.kcp.count("delete secrets") == 2).await;
     if leader_changes {
         env.stop().await;
     }
-    env.server().put(&secret("one-webhook-tls", "c", "k"));
+    let mut issued = secret("one-webhook-tls", "c", "k");
+    issued["metadata"]["labels"] = labels;
+    let mut others = issued.clone();
+    env.server().put(&issued);
+    others["metadata"]["name"] = json!("other");
+    env.server().put(&others);
+    env.server().put(&secret("foreign-webhook-tls", "c", "k"));
     if leader_changes {
         env.start();
     }
+    let start = Instant::now();
     until(|| env.secret("one-webhook-tls").is_none()).await;
-    until(|| env.certificate("one-webhook-tls").is_none()).await;
+    assert!(start.elapsed() < RESYNC);
+    for name in ["other", "foreign-webhook-tls"] {
+        assert!(env.secret(name).is_some(), "{name}");
+    }
 }
 
+/// Another client deletes a Certificate, and it is not created again at once.
 #[tokio::test(start_paused = true)]
-async fn a_kyma_that_is_created_again_during_the_deletion_gets_another_certificate() {
+async fn a_secret_without_a_certificate_stays_while_its_kyma_exists() {
     let env = Env::started();
     env.kcp.put(kyma("one"));
-    until(|| env.certificate("one-webhook-tls").is_some()).await;
-    let uid = || Some(env.certificate("one-webhook-tls")?["metadata"]["uid"].clone());
-    let before = uid();
-    env.kcp.delete("kymas", "one");
-    until(|| env.kcp.count("delete certificates") > 0).await;
-    env.kcp.put(kyma("one"));
-    until(|| uid().is_some_and(|it| Some(it) != before)).await;
-    // The deletion that had begun does not continue.
-    let requests = env.kcp.count("delete secrets");
-    sleep(2 * ISSUANCE).await;
-    assert_eq!(env.kcp.count("delete secrets"), requests);
-    assert!(env.certificate("one-webhook-tls").unwrap()["metadata"]["deletionTimestamp"].is_null());
-}
-
-/// Finalizers of other controllers stay.
-#[tokio::test(start_paused = true)]
-async fn a_certificate_that_another_controller_holds_keeps_its_finalizer() {
-    let env = Env::started();
-    env.kcp.put(kyma("one"));
-    until(|| env.certificate("one-webhook-tls").is_some()).await;
-    let key = (ISTIO_NAMESPACE, "one-webhook-tls");
-    env.server().edit("certificates", key, |it| {
-        it["metadata"]["finalizers"] = json!(["other.example/hold"]);
-    });
-    env.server().put(&secret("one-webhook-tls", "c", "k"));
-    env.kcp.delete("kymas", "one");
-    until(|| env.count(r#"certificate_writes_total{action="delete"}"#) == 1).await;
-    assert!(env.secret("one-webhook-tls").is_none());
-    let held = env.certificate("one-webhook-tls").unwrap();
-    assert_eq!(
-        held["metadata"]["finalizers"],
-        json!(["other.example/hold"])
-    );
+    env.kcp.put(kyma("two"));
+    let [kept, deleted] = ["one-webhook-tls", "two-webhook-tls"];
+    until(|| env.certificate(kept).is_some() && env.certificate(deleted).is_some()).await;
+    let mut issued = secret(kept, "c", "k");
+    issued["metadata"]["labels"] = env.certificate(kept).unwrap()["metadata"]["labels"].clone();
+    env.server().put(&issued);
+    let _fault = env.kcp.fault("apply certificates").status(500);
+    env.server().remove("certificates", ISTIO_NAMESPACE, kept);
+    env.kcp.delete("kymas", "two");
+    until(|| env.certificate(deleted).is_none()).await;
+    let lists = env.kcp.count("list certificates");
+    sleep(2 * RESYNC).await;
+    assert!(env.kcp.count("list certificates") >= lists + 2);
+    assert!(env.certificate(kept).is_none());
+    assert!(env.secret(kept).is_some());
 }
 
 /// The Kyma is deleted while no replica is the leader. Certificates of other owners, and of Kymas in another
