@@ -29,6 +29,7 @@ use self::queue::{Limits, MonotonicTime};
 use self::record::Kind;
 use self::spool::SpoolThread;
 use self::storage::{OpenSpool, open_local};
+use self::types::TimeLimits;
 
 mod handoff;
 mod key;
@@ -40,9 +41,6 @@ mod spool;
 mod state;
 mod storage;
 mod types;
-
-/// Maximum time that a start waits for the disk.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Interval at which the spool checks for due work, and time limit of this work at shutdown.
 const TICK: Duration = Duration::from_secs(1);
@@ -70,15 +68,22 @@ impl Outbox {
     pub fn open(options: Options, now: Instant) -> (Self, Recovered) {
         let folder = options.folder.clone();
         let dir = Box::new(move || open_local(&folder));
-        Self::on(dir, options, Limits::WATCHER, now)
+        Self::on(dir, options, Limits::WATCHER, TimeLimits::default(), now)
     }
 
-    fn on(dir: OpenSpool, mut options: Options, limits: Limits, now: Instant) -> (Self, Recovered) {
+    fn on(
+        dir: OpenSpool,
+        mut options: Options,
+        limits: Limits,
+        time_limits: TimeLimits,
+        now: Instant,
+    ) -> (Self, Recovered) {
         options.max_bytes = options.max_bytes.max(FEWEST_BYTES);
         let configured = options.managers.iter().cloned().collect();
-        let (shared, fsync) = (Arc::new(Shared::new(&options, limits)), options.fsync);
+        let shared = Arc::new(Shared::new(&options, limits, time_limits));
+        let fsync = options.fsync;
         let thread = SpoolThread::start(Arc::clone(&shared), dir, options);
-        shared.opened(OPEN_TIMEOUT);
+        shared.opened();
         let state = shared.lock();
         let (torn_bytes, newer_version) = state.handoff.damage;
         let recovered = Recovered {

@@ -56,11 +56,10 @@ fn keeping(delivery_mode: DeliveryMode, watchers: Watchers, managers: &[&str]) -
     let spool = tempfile::tempdir().unwrap();
     let options = Options {
         managers: managers.iter().map(|name| named(name)).collect(),
-        // The messages do not depend on the speed of the disk.
-        write_deadline: Duration::from_secs(30),
         ..Options::new(spool.path().to_owned())
     };
-    let (outbox, _) = Outbox::open(options, Instant::now());
+    // The messages do not depend on the speed of the disk.
+    let (outbox, _) = Outbox::open_patiently(options, Instant::now());
     let service = AdmissionService {
         watchers,
         outbox,

@@ -150,11 +150,8 @@ fn the_outbox_and_the_certificates_are_read_at_a_scrape() {
     let (_, secret) = certified();
     let certificates: Certificates = secret.load();
     let folder = tempfile::tempdir().unwrap();
-    let options = Options {
-        write_deadline: Duration::from_secs(30),
-        ..Options::new(folder.path().to_owned())
-    };
-    let (outbox, _) = Outbox::open(options, Instant::now());
+    let options = Options::new(folder.path().to_owned());
+    let (outbox, _) = Outbox::open_patiently(options, Instant::now());
     // The same registry would show the previous state for REPORT_INTERVAL.
     let new = || {
         let (_, mut metrics) = registered();

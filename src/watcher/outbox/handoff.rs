@@ -14,6 +14,7 @@ use super::record::{self, FRAME_BYTES, Kind};
 use super::segments::RecoveredState;
 use super::spool::SpoolError;
 use super::state::State;
+use super::types::TimeLimits;
 use super::{FsyncPolicy, Options, Stored};
 
 /// Maximum number of bytes of records that wait to be written.
@@ -21,9 +22,6 @@ const BACKLOG: usize = 1 << 20;
 
 /// Number of slots of the queue that a snapshot copies under one lock. This takes a tenth of a millisecond.
 const SLICE: usize = 2_048;
-
-/// Duration of a disk operation after which events count as in memory only, and time limit of [`Shared::forced`].
-const STALLED: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
@@ -50,6 +48,7 @@ pub(super) enum Compaction {
 /// The records that wait for the disk, and the state of the disk.
 #[derive(Debug, Default)]
 pub(super) struct Handoff {
+    pub(super) time_limits: TimeLimits,
     /// Whether records are accepted. Otherwise the next snapshot contains their effect.
     accepting: bool,
     frames: Vec<u8>,
@@ -68,7 +67,7 @@ pub(super) struct Handoff {
     /// Whether the last job that was started still runs.
     job_runs: bool,
     phase: Phase,
-    /// Whether events survive the end of the process: the disk has not failed, and has responded within [`STALLED`].
+    /// Whether events survive the end of the process: the disk has not failed, and has responded within [`TimeLimits::stalled`].
     writable: bool,
     pub(super) bytes: u64,
     /// Number of times that the disk became unwritable.
@@ -107,6 +106,13 @@ pub(super) struct Snapshot {
 }
 
 impl Handoff {
+    pub(super) fn new(time_limits: TimeLimits) -> Self {
+        Self {
+            time_limits,
+            ..Self::default()
+        }
+    }
+
     /// Hands over a record, if records are accepted.
     pub(super) fn record(&mut self, kind: Kind, payload: &[u8]) {
         if !self.accepting {
@@ -123,7 +129,7 @@ impl Handoff {
 
     /// Returns whether events survive the end of the process.
     pub(super) fn is_writable(&mut self) -> bool {
-        if self.writable && self.is_busy_for(STALLED) {
+        if self.writable && self.is_busy_for(self.time_limits.stalled) {
             self.fail(&SpoolError::Stalled);
         }
         self.writable
@@ -178,9 +184,9 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(options: &Options, limits: Limits) -> Self {
+    pub(super) fn new(options: &Options, limits: Limits, time_limits: TimeLimits) -> Self {
         Self {
-            state: Mutex::new(State::new(options, limits)),
+            state: Mutex::new(State::new(options, limits, time_limits)),
             write_deadline: match options.fsync {
                 FsyncPolicy::Always => Duration::ZERO,
                 FsyncPolicy::Never | FsyncPolicy::EachBatch(_) => options.write_deadline,
@@ -248,8 +254,8 @@ impl Shared {
         state.handoff.done >= number
     }
 
-    /// Waits until the records up to `number` are on the disk, for at most a second, without blocking a thread. Returns
-    /// whether they are on the disk.
+    /// Waits until the records up to `number` are on the disk, without blocking a thread. Returns whether they are on the disk
+    /// within [`TimeLimits::stalled`].
     pub(super) async fn forced(&self, number: u64) -> bool {
         let waiting = async {
             loop {
@@ -263,7 +269,8 @@ impl Shared {
                 acknowledged.await;
             }
         };
-        let _elapsed = timeout(STALLED, waiting).await;
+        let limit = self.lock().handoff.time_limits.stalled;
+        let _elapsed = timeout(limit, waiting).await;
         let handoff = &mut self.lock().handoff;
         handoff.is_writable();
         handoff.done >= number
@@ -285,16 +292,18 @@ impl Shared {
     }
 
     /// Waits until the directory was read, or could not be read.
-    pub(super) fn opened(&self, limit: Duration) {
+    pub(super) fn opened(&self) {
+        let limit = self.lock().handoff.time_limits.open;
         if !self.wait(limit, |handoff| handoff.phase > Phase::Opening) {
             self.lock().handoff.fail(&SpoolError::Stalled);
         }
     }
 
     /// Lets the thread end after it has written the pending records. Returns whether it has ended in time.
-    pub(super) fn end(&self, limit: Duration) -> bool {
-        self.change(MonotonicTime::default(), |state| {
+    pub(super) fn end(&self) -> bool {
+        let limit = self.change(MonotonicTime::default(), |state| {
             state.handoff.phase = Phase::Ending;
+            state.handoff.time_limits.shutdown
         });
         self.wait(limit, |handoff| handoff.phase == Phase::Ended)
     }
@@ -304,7 +313,7 @@ impl Shared {
     pub(super) fn compact(&self) {
         self.lock().handoff.compaction = Compaction::Now;
         let tick = self.tick(MonotonicTime::default());
-        assert!(self.ticked(tick, Duration::from_secs(30)));
+        assert!(self.ticked(tick, Duration::from_mins(2)));
     }
 
     fn wait(&self, limit: Duration, done: impl Fn(&Handoff) -> bool) -> bool {

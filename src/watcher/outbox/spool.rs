@@ -34,9 +34,6 @@ const RETRY: Backoff = Backoff {
 /// Number of obsolete bytes below which no compaction starts, because an fsync would cost more.
 const NEGLIGIBLE: u64 = 256 << 10;
 
-/// Time limit of the pending records at the end of a process.
-const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// An error of the disk. No error loses an event of a process that keeps running, because each operation is retried.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SpoolError {
@@ -101,7 +98,7 @@ impl Drop for SpoolThread {
     /// Waits for the pending records, but not for a disk that does not respond.
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take()
-            && self.shared.end(SHUTDOWN_TIMEOUT)
+            && self.shared.end()
         {
             let _nothing_to_tell = thread.join();
         }

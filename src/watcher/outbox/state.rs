@@ -9,6 +9,7 @@ use super::queue::{Limits, MonotonicTime, Queue, Ticket};
 use super::record::{self, Kind};
 use super::segments::RecoveredState;
 use super::spool::segment_bytes;
+use super::types::TimeLimits;
 use super::{Dropped, Options, Stored, key};
 
 /// Maximum number of records that one call writes while other events wait for the lock.
@@ -26,11 +27,11 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(options: &Options, limits: Limits) -> Self {
+    pub(super) fn new(options: &Options, limits: Limits, time_limits: TimeLimits) -> Self {
         let managers = Managers::new(&options.managers);
         Self {
             queue: Queue::new(limits, options.follow_up_delay, managers),
-            handoff: Handoff::default(),
+            handoff: Handoff::new(time_limits),
             live_bytes: options.max_bytes / 4,
             dropped: Dropped::default(),
             key: Vec::with_capacity(1024),

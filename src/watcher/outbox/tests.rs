@@ -221,11 +221,10 @@ async fn a_real_folder_is_kept_up_and_read_again() {
     let folder = tempfile::tempdir().unwrap();
     let options = || Options {
         fsync: FsyncPolicy::EachBatch(Duration::from_millis(1)),
-        write_deadline: Duration::from_secs(30),
         ..Options::new(folder.path().to_owned())
     };
     let now = Instant::now();
-    let (outbox, recovered) = Outbox::open(options(), now);
+    let (outbox, recovered) = Outbox::open_patiently(options(), now);
     assert_eq!(recovered, Recovered::default());
     let cancel = CancellationToken::new();
     let running = tokio::spawn(outbox.clone().run(cancel.clone()));
@@ -235,7 +234,7 @@ async fn a_real_folder_is_kept_up_and_read_again() {
             Stored::Spooled
         );
     }
-    let (second, recovered) = Outbox::open(options(), now);
+    let (second, recovered) = Outbox::open_patiently(options(), now);
     assert_eq!(
         recovered.unusable.as_deref(),
         Some("spool directory is in use by another process")
@@ -249,7 +248,7 @@ async fn a_real_folder_is_kept_up_and_read_again() {
     running.await.unwrap();
     assert!(outbox.report(now).on_disk);
     drop(outbox);
-    let (outbox, recovered) = Outbox::open(options(), now);
+    let (outbox, recovered) = Outbox::open_patiently(options(), now);
     assert_eq!((recovered.items, recovered.unusable), (100, None));
     assert_eq!(outbox.take(now, 1_000).len(), 100);
 }

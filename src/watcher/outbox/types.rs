@@ -43,6 +43,28 @@ impl Options {
     }
 }
 
+/// Time limits of the disk, except [`Options::write_deadline`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TimeLimits {
+    /// Maximum time that a start waits for the disk.
+    pub(super) open: Duration,
+    /// Duration of a disk operation after which events count as in memory only, and time limit of
+    /// [`put_forced`](super::Outbox::put_forced).
+    pub(super) stalled: Duration,
+    /// Maximum time that the end of a process waits for the pending records.
+    pub(super) shutdown: Duration,
+}
+
+impl Default for TimeLimits {
+    fn default() -> Self {
+        Self {
+            open: Duration::from_secs(5),
+            stalled: Duration::from_secs(1),
+            shutdown: Duration::from_secs(1),
+        }
+    }
+}
+
 /// When records are synced to the disk. With each policy they survive the end of the process, including `kill -9`, because
 /// the kernel stores written data. The policies differ in the records that survive a failure of the machine (power, kernel,
 /// hypervisor).

@@ -163,11 +163,10 @@ async fn a_full_outbox_is_said_and_the_review_is_allowed() {
     let spool = tempfile::tempdir().unwrap();
     let options = Options {
         max_bytes: 256 << 10,
-        write_deadline: Duration::from_secs(30),
         ..Options::new(spool.path().to_owned())
     };
     let mut fixture = fixture();
-    (fixture.service.outbox, _) = Outbox::open(options, Instant::now());
+    (fixture.service.outbox, _) = Outbox::open_patiently(options, Instant::now());
     let mut message = String::new();
     for number in 0..1_000 {
         let name = format!("{number}{}", "n".repeat(1_500));

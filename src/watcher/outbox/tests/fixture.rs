@@ -9,12 +9,22 @@ use watcher_types::{Gvk, NamespacedName};
 use super::super::*;
 use super::disk::FakeDisk;
 
+/// Time that no step of a correct outbox takes, however busy the machine is.
+pub(crate) const LONG: Duration = Duration::from_mins(2);
+
+/// Time limits for tests that are not about them.
+pub(super) const LONG_LIMITS: TimeLimits = TimeLimits {
+    open: LONG,
+    stalled: LONG,
+    shutdown: LONG,
+};
+
 pub(crate) struct Fixture {
     pub(crate) disk: FakeDisk,
     pub(crate) outbox: Outbox,
     pub(crate) recovered: Recovered,
     pub(crate) now: Instant,
-    settings: Settings,
+    pub(super) settings: Settings,
 }
 
 /// Options without the directory, and limits.
@@ -23,6 +33,7 @@ pub(crate) struct Settings {
     pub(crate) managers: Vec<PathSegment>,
     pub(crate) write_deadline: Duration,
     pub(crate) limits: Limits,
+    pub(super) time_limits: TimeLimits,
     pub(crate) max_bytes: u64,
     pub(crate) fsync: FsyncPolicy,
     pub(crate) follow_up_delay: Duration,
@@ -38,16 +49,18 @@ impl Settings {
             fsync: self.fsync,
             follow_up_delay: self.follow_up_delay,
         };
-        Outbox::on(Box::new(move || disk.open()), options, self.limits, now)
+        let dir = Box::new(move || disk.open());
+        Outbox::on(dir, options, self.limits, self.time_limits, now)
     }
 }
 
 pub(crate) fn settings() -> Settings {
     Settings {
         managers: Vec::new(),
-        // Only the tests in `stuck` are about the deadline.
-        write_deadline: Duration::from_secs(30),
+        // Only the tests in `stuck` and `syncs` are about the deadlines.
+        write_deadline: LONG,
         limits: Limits::WATCHER,
+        time_limits: LONG_LIMITS,
         max_bytes: 512 << 10,
         fsync: FsyncPolicy::Never,
         follow_up_delay: Duration::from_secs(5),
@@ -85,6 +98,14 @@ fn name(item: &Item) -> String {
 }
 
 impl Outbox {
+    /// Opens a spool on a real disk as [`Self::open`] does, but waits for a disk that is busy with other writes.
+    pub(crate) fn open_patiently(mut options: Options, now: Instant) -> (Self, Recovered) {
+        let folder = options.folder.clone();
+        options.write_deadline = LONG;
+        let dir = Box::new(move || open_local(&folder));
+        Self::on(dir, options, Limits::WATCHER, LONG_LIMITS, now)
+    }
+
     /// Takes at most `limit` due events, of any manager.
     pub(crate) fn take(&self, now: Instant, limit: usize) -> Vec<Item> {
         let one = || self.take_permitted(now, |_, _| Ok(())).ok();
@@ -149,6 +170,11 @@ impl Fixture {
         }
     }
 
+    /// Sets the duration of a disk operation after which the disk counts as failed.
+    pub(crate) fn set_stalled(&self, stalled: Duration) {
+        self.outbox.shared.lock().handoff.time_limits.stalled = stalled;
+    }
+
     pub(crate) fn pass(&mut self, seconds: u64) {
         self.now += Duration::from_secs(seconds);
     }
@@ -176,7 +202,7 @@ impl Fixture {
 
     /// Runs the due work of the spool.
     pub(crate) fn keep_up(&self) {
-        assert!(self.outbox.keep_up(self.now, Duration::from_secs(30)));
+        assert!(self.outbox.keep_up(self.now, LONG));
     }
 
     pub(crate) fn follow_up_delay(&self) -> Duration {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::fixture::{event, manager};
+use super::fixture::{LONG, event, manager};
 use crate::outbox::{Options, Outbox, Stored};
 
 /// Environment variable with the directory, for the process whose file size is limited.
@@ -23,18 +23,15 @@ fn limited() {
         return;
     };
     let now = Instant::now();
-    let options = Options {
-        write_deadline: Duration::from_secs(30),
-        ..Options::new(PathBuf::from(folder))
-    };
-    let (outbox, recovered) = Outbox::open(options, now);
+    let options = Options::new(PathBuf::from(folder));
+    let (outbox, recovered) = Outbox::open_patiently(options, now);
     assert_eq!(recovered.unusable, None);
     let put = |number| outbox.put(&manager("a"), &event(number), now);
     let spooled = (0..100_000).find(|number| put(*number) != Stored::Spooled);
     let spooled = spooled.unwrap();
     assert_eq!(put(200_000), Stored::MemoryOnly);
     // The limit applies to each file, so the next segment cannot store more pending events than the last.
-    assert!(outbox.keep_up(now + Duration::from_mins(1), Duration::from_secs(30)));
+    assert!(outbox.keep_up(now + Duration::from_mins(1), LONG));
     assert!(!outbox.report(now).on_disk);
     assert_eq!(put(200_001), Stored::MemoryOnly);
     let items = outbox.take(now, usize::MAX);
@@ -65,7 +62,8 @@ fn a_real_disk_that_is_full_takes_nothing_but_survival_and_has_a_note_of_that() 
         .unwrap();
     assert!(spooled > 100, "{spooled}");
     let now = Instant::now();
-    let (outbox, recovered) = Outbox::open(Options::new(folder.path().to_owned()), now);
+    let options = Options::new(folder.path().to_owned());
+    let (outbox, recovered) = Outbox::open_patiently(options, now);
     assert_eq!((recovered.items, recovered.unusable), (spooled, None));
     assert!(recovered.resync && recovered.torn_bytes == 0, "{output:?}");
     let report = outbox.manager_report(&manager("a"), now);

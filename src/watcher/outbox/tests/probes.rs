@@ -4,7 +4,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
@@ -19,16 +19,13 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::disk::{FakeDisk, Operation};
-use super::fixture::{Fixture, Settings, settings};
-use super::stuck::{STUCK, deadline, freeze};
+use super::fixture::{Fixture, LONG, Settings};
+use super::stuck::{brief, freeze};
 use crate::admission::{AdmissionService, DeliveryMode, RequestLog, Watchers, router};
 use crate::fixture::certified;
 use crate::heartbeat::ReviewActivity;
 use crate::metrics::{State, WatcherMetrics};
 use crate::outbox::FsyncPolicy;
-
-/// Maximum duration of a probe on a busy machine.
-const PROBE: Duration = Duration::from_millis(50);
 
 fn review(number: u32) -> Request<Body> {
     let name = number.to_string();
@@ -42,9 +39,10 @@ fn review(number: u32) -> Request<Body> {
     request.unwrap()
 }
 
+/// Returns the response. A worker that waits for the disk would delay it by [`LONG`], or until the disk responds.
 fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(STUCK)).unwrap();
+    stream.set_read_timeout(Some(LONG / 4)).unwrap();
     write!(
         stream,
         "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
@@ -64,11 +62,7 @@ fn probes_are_answered_while_reviews_wait_for_a_frozen_disk(
     #[case] fsync: FsyncPolicy,
     #[case] operation: Operation,
 ) {
-    let settings = Settings {
-        fsync,
-        write_deadline: deadline(),
-        ..settings()
-    };
+    let settings = Settings { fsync, ..brief() };
     let fixture = Fixture::with(FakeDisk::default(), settings);
     let (_, secret) = certified();
     let build = BuildInfo {
@@ -117,13 +111,10 @@ fn probes_are_answered_while_reviews_wait_for_a_frozen_disk(
         (health, "/readyz"),
         (scraped, "/metrics"),
     ];
-    let asked = Instant::now();
     for (address, path) in probes {
         let response = get(address, path);
         assert!(response.starts_with("HTTP/1.1 200"), "{path}: {response}");
     }
-    let took = asked.elapsed();
-    assert!(took < PROBE * 3, "{took:?}");
     frozen.thaw();
     for review in reviews {
         let response = workers.block_on(review).unwrap().unwrap();

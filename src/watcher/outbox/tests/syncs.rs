@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rstest::rstest;
 
 use super::disk::{Content, FakeDisk, Operation};
-use super::fixture::{Fixture, Settings, put_forced, settings};
-use super::stuck::{STUCK, at_once, deadline, freeze, on_disk, put, until};
+use super::fixture::{Fixture, LONG, Settings, put_forced, settings};
+use super::stuck::{STUCK, at_once, brief, deadline, freeze, on_disk, put, until};
 use crate::outbox::queue::MonotonicTime;
 use crate::outbox::{FsyncPolicy, Stored};
 
@@ -28,11 +28,17 @@ fn a_compaction_holds_up_nothing_and_a_kill_in_it_loses_nothing(
     operation: Operation,
     #[values(false, true)] killed: bool,
 ) {
+    // The appending thread creates and renames the next segment.
+    let (stored, write_deadline) = match operation {
+        Operation::Create | Operation::Append | Operation::Rename => {
+            (Stored::MemoryOnly, deadline())
+        }
+        _ => (Stored::Spooled, LONG),
+    };
     let mut fixture = Fixture::with(
         FakeDisk::default(),
         Settings {
-            // Some of the puts must be in time even on a busy machine.
-            write_deadline: Duration::from_millis(200),
+            write_deadline,
             follow_up_delay: Duration::ZERO,
             ..settings()
         },
@@ -45,11 +51,6 @@ fn a_compaction_holds_up_nothing_and_a_kill_in_it_loses_nothing(
     let shared = Arc::clone(&fixture.outbox.shared);
     let compacting = thread::spawn(move || shared.compact());
     frozen.holds();
-    // The appending thread creates and renames the next segment.
-    let stored = match operation {
-        Operation::Create | Operation::Append | Operation::Rename => Stored::MemoryOnly,
-        _ => Stored::Spooled,
-    };
     assert_eq!(put(&fixture, 4), stored);
     let (outbox, now) = (fixture.outbox.clone(), fixture.now);
     at_once(move || {
@@ -107,15 +108,9 @@ fn a_sync_holds_up_no_put_and_the_next_one_forces_what_came_meanwhile() {
     let frozen = freeze(&fixture.disk, Operation::Sync);
     let tick = fixture.outbox.shared.tick(MonotonicTime::default());
     frozen.holds();
-    let mut waits = Vec::new();
     for number in 1..=100 {
-        let begun = Instant::now();
-        assert_eq!(fixture.put("a", number), Stored::Spooled, "{number}");
-        waits.push(begun.elapsed());
+        assert_eq!(put(&fixture, number), Stored::Spooled, "{number}");
     }
-    waits.sort();
-    // A busy machine may delay any of them.
-    assert!(waits[95] <= deadline(), "{waits:?}");
     let shared = &fixture.outbox.shared;
     assert!(!shared.ticked(tick, Duration::ZERO));
     let next = shared.tick(MonotonicTime::default());
@@ -192,13 +187,7 @@ fn the_end_forces_what_came_during_a_sync() {
 #[case::create(|disk: &mut Content| disk.create_refusal = Some(std::io::ErrorKind::Other))]
 #[case::sync(|disk: &mut Content| disk.sync_refusal = Some(std::io::ErrorKind::Other))]
 fn a_compaction_that_fails_loses_no_record(#[case] fail: fn(&mut Content)) {
-    let mut fixture = Fixture::with(
-        FakeDisk::default(),
-        Settings {
-            write_deadline: deadline(),
-            ..settings()
-        },
-    );
+    let mut fixture = Fixture::with(FakeDisk::default(), brief());
     until(|| fixture.put("a", 1) == Stored::Coalesced);
     let frozen = freeze(&fixture.disk, Operation::Append);
     assert_eq!(put(&fixture, 2), Stored::MemoryOnly);
