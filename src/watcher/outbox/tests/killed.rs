@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::fixture::{event, manager};
+use super::fixture::{LONG, event, manager};
 use crate::outbox::{FsyncPolicy, Options, Outbox, Recovered, Stored};
 
 /// Environment variable with the directory, for the process that is killed.
 const FOLDER: &str = "WATCHER_TEST_SPOOL";
 
-const KILLS: u64 = 25;
+const KILLS: usize = 25;
 
 fn open(folder: &Path) -> (Outbox, Recovered) {
     let options = Options {
@@ -21,7 +21,8 @@ fn open(folder: &Path) -> (Outbox, Recovered) {
         follow_up_delay: Duration::ZERO,
         ..Options::new(folder.to_owned())
     };
-    Outbox::open(options, Instant::now())
+    // A put that is not acknowledged prints nothing, and need not survive.
+    Outbox::open_patiently(options, Instant::now())
 }
 
 /// Prints each event that it has put, and each event before it is marked as delivered, until it is killed.
@@ -31,11 +32,11 @@ fn victim() {
     let Some(folder) = std::env::var_os(FOLDER) else {
         return;
     };
-    let (outbox, _) = open(&PathBuf::from(folder));
+    let (outbox, recovered) = open(&PathBuf::from(folder));
+    assert_eq!(recovered.unusable, None);
     let mut told = stdout();
     for number in 0.. {
         let object = number * 7 % 61;
-        // An event that is not on the disk in time need not survive.
         let stored = outbox.put(&manager("a"), &event(object), Instant::now());
         if stored != Stored::MemoryOnly {
             told.write_all(format!("\nput {object} \n").as_bytes())
@@ -52,13 +53,14 @@ fn victim() {
             outbox.delivered(item, Instant::now());
         }
         if number % 300 == 299 {
-            outbox.keep_up(Instant::now(), Duration::from_secs(30));
+            outbox.keep_up(Instant::now(), LONG);
         }
     }
 }
 
-/// Runs a victim for `time`, and updates the set of events that must survive. Returns the number of printed lines.
-fn live_and_die(folder: &Path, time: Duration, owed: &mut BTreeSet<String>) -> usize {
+/// Runs a victim, and kills it at any time after it has printed `lines`. Updates the set of events that must survive. Returns
+/// the number of printed lines.
+fn live_and_die(folder: &Path, lines: usize, owed: &mut BTreeSet<String>) -> usize {
     let mut victim = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
@@ -72,7 +74,7 @@ fn live_and_die(folder: &Path, time: Duration, owed: &mut BTreeSet<String>) -> u
         .unwrap();
     let output = BufReader::new(victim.stdout.take().unwrap());
     let mut killer = Some(victim);
-    let (mut said, mut began) = (0, None);
+    let mut said = 0;
     for line in output.split(b'\n').map_while(Result::ok) {
         let text = String::from_utf8_lossy(&line);
         // A line that ends with a space is complete.
@@ -83,8 +85,7 @@ fn live_and_die(folder: &Path, time: Duration, owed: &mut BTreeSet<String>) -> u
             _ => continue,
         };
         said += 1;
-        let began = *began.get_or_insert_with(Instant::now);
-        if began.elapsed() >= time
+        if said > lines
             && let Some(mut victim) = killer.take()
         {
             victim.kill().unwrap();
@@ -99,8 +100,7 @@ fn a_process_killed_at_any_time_has_lost_nothing_that_it_had_put() {
     let folder = tempfile::tempdir().unwrap();
     let (mut said, mut owed) = (0, BTreeSet::new());
     for round in 0..KILLS {
-        let time = Duration::from_micros(round * round * 131);
-        said += live_and_die(folder.path(), time, &mut owed);
+        said += live_and_die(folder.path(), 8 * round * round, &mut owed);
         let (outbox, recovered) = open(folder.path());
         assert_eq!(recovered.unusable, None);
         let items = outbox.take(Instant::now(), usize::MAX);
