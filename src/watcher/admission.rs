@@ -29,7 +29,7 @@ use crate::outbox::{Outbox, Stored};
 
 use self::answer::{Answer, FAILED, QUEUED, QUEUED_IN_MEMORY, refusal};
 pub use self::log::RequestLog;
-pub use self::sync_delivery::{DeliveryMode, MAX_SYNC_DELIVERIES};
+pub use self::sync_delivery::{DeliveryMode, MAX_SYNC_DELIVERIES, SyncDelivery};
 
 /// Prefix of the path of a review. The name of the manager follows.
 pub const PATH: &str = "/validate/";
@@ -130,10 +130,9 @@ impl AdmissionService {
                 self.metrics.events.inc();
                 match &self.delivery_mode {
                     DeliveryMode::Async => self.keep(manager, event).await,
-                    DeliveryMode::Sync(channel, permits) => {
+                    DeliveryMode::Sync(delivery) => {
                         let limit = sync_delivery::answer_timeout(uri.query());
-                        self.deliver((channel, permits), manager, event, limit)
-                            .await
+                        self.deliver(delivery, manager, event, limit).await
                     }
                 }
             }

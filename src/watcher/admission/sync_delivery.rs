@@ -12,7 +12,7 @@ use watcher_types::{PathSegment, WatchEvent};
 use super::AdmissionService;
 use super::answer::{Answer, FAILED, SUCCEEDED};
 use crate::delivery::Channel;
-use crate::delivery::sync::deliver_now;
+use crate::delivery::sync::{WAITS, Waits, deliver_now};
 use crate::metrics::FAILED_REQUEST;
 
 /// When an event is delivered to KCP.
@@ -20,8 +20,16 @@ use crate::metrics::FAILED_REQUEST;
 pub enum DeliveryMode {
     /// After the response, from the outbox.
     Async,
-    /// Before the response, while the semaphore has a permit; see [`DeliveryMode::sync`].
-    Sync(Arc<Channel>, Arc<Semaphore>),
+    /// Before the response; see [`DeliveryMode::sync`].
+    Sync(SyncDelivery),
+}
+
+/// Delivery before the response, while the semaphore has a permit.
+#[derive(Clone)]
+pub struct SyncDelivery {
+    channel: Arc<Channel>,
+    pub(super) permits: Arc<Semaphore>,
+    pub(super) waits: Waits,
 }
 
 impl DeliveryMode {
@@ -29,7 +37,11 @@ impl DeliveryMode {
     /// most 10 seconds.
     #[must_use]
     pub fn sync(channel: Arc<Channel>) -> Self {
-        Self::Sync(channel, Arc::new(Semaphore::new(MAX_SYNC_DELIVERIES)))
+        Self::Sync(SyncDelivery {
+            channel,
+            permits: Arc::new(Semaphore::new(MAX_SYNC_DELIVERIES)),
+            waits: WAITS,
+        })
     }
 }
 
@@ -38,7 +50,7 @@ impl DeliveryMode {
 pub const MAX_SYNC_DELIVERIES: usize = 64;
 
 /// Maximum wait for KCP. An API server may allow 30 seconds, and any client may post a review.
-const MAX_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const MAX_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time by which the wait ends before the timeout of the API server, so that the response arrives in time.
 const MARGIN: Duration = Duration::from_millis(500);
@@ -57,7 +69,7 @@ impl AdmissionService {
     /// Delivers an event for at most `limit`, if a permit is available. An event that KCP does not accept is put into the outbox.
     pub(super) async fn deliver(
         &self,
-        (channel, permits): (&Channel, &Semaphore),
+        delivery: &SyncDelivery,
         manager: &PathSegment,
         event: &WatchEvent,
         limit: Duration,
@@ -69,10 +81,12 @@ impl AdmissionService {
             settled: false,
         };
         // Counts as the public watcher does: a final failure once, and a success at attempt k as k - 1 failures.
-        let delivered = match permits.try_acquire() {
-            Ok(_permit) => timeout(limit, deliver_now(channel, manager, event))
-                .await
-                .map_err(|_elapsed| "KCP did not answer in time"),
+        let delivered = match delivery.permits.try_acquire() {
+            Ok(_permit) => {
+                let now = deliver_now(&delivery.channel, delivery.waits, manager, event);
+                let delivered = timeout(limit, now).await;
+                delivered.map_err(|_elapsed| "KCP did not answer in time")
+            }
             Err(_) => Err("too many deliveries wait for KCP"),
         };
         pending.settled = true;

@@ -15,23 +15,31 @@ use super::{Channel, PostError};
 pub type Delivery = (u32, Result<(), PostError>);
 
 /// Approximate waits, one for each further attempt.
-const WAITS: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(4)];
+pub type Waits = [Duration; 2];
+
+/// The waits of the public watcher.
+pub const WAITS: Waits = [Duration::from_secs(2), Duration::from_secs(4)];
 
 /// Posts an event, with at most three attempts. Such an event has no sequence number, because it was never in the outbox.
-pub async fn deliver_now(channel: &Channel, manager: &PathSegment, event: &WatchEvent) -> Delivery {
+pub async fn deliver_now(
+    channel: &Channel,
+    waits: Waits,
+    manager: &PathSegment,
+    event: &WatchEvent,
+) -> Delivery {
     // Boxed, because the compiler cannot infer that the future of the closure is `Send`.
     let post = || -> BoxFuture<'_, _> { Box::pin(channel.post_event(manager, event, None)) };
-    three_times(post).await
+    three_times(waits, post).await
 }
 
-async fn three_times<P>(mut post: impl FnMut() -> P) -> Delivery
+async fn three_times<P>(waits: Waits, mut post: impl FnMut() -> P) -> Delivery
 where
     P: Future<Output = Result<(), PostError>>,
 {
     let mut attempts = 0;
     loop {
         let result = post().await;
-        let wait = WAITS.get(attempts as usize);
+        let wait = waits.get(attempts as usize);
         attempts += 1;
         match (&result, wait) {
             (Err(error), Some(&wait)) if error.transient() => {

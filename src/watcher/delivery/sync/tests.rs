@@ -38,7 +38,7 @@ async fn three_attempts_for_5xx_and_no_answer_one_for_the_rest(
     #[case] delivered: bool,
 ) {
     let mut statuses: VecDeque<u16> = statuses.iter().copied().collect();
-    let (made, result) = three_times(|| ready(answers(statuses.pop_front().unwrap()))).await;
+    let (made, result) = three_times(WAITS, || ready(answers(statuses.pop_front().unwrap()))).await;
     assert_eq!((made, result.is_ok()), (attempts, delivered));
 }
 
@@ -52,7 +52,7 @@ async fn waits_are_around_two_and_four_seconds_and_differ() {
             times.push(Instant::now());
             ready(answers(500))
         };
-        let (attempts, _) = three_times(post).await;
+        let (attempts, _) = three_times(WAITS, post).await;
         assert_eq!(attempts, 3);
         let waits: Vec<f64> = times
             .windows(2)

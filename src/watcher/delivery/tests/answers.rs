@@ -182,10 +182,11 @@ async fn what_is_no_answer_is_none(#[case] text: &str) {
 async fn the_sync_mode_over_the_wire() {
     let fixture = Fixture::new().await;
     fixture.kcp.next([Reply::Status(400, ""), Reply::OK]);
-    let channel = fixture.channel();
-    let (attempts, result) = sync::deliver_now(&channel, &manager(), &event("g", "n")).await;
+    let (channel, manager, event) = (fixture.channel(), manager(), event("g", "n"));
+    let deliver = || sync::deliver_now(&channel, sync::WAITS, &manager, &event);
+    let (attempts, result) = deliver().await;
     assert_eq!((attempts, result.is_err()), (1, true));
-    let (attempts, result) = sync::deliver_now(&channel, &manager(), &event("g", "n")).await;
+    let (attempts, result) = deliver().await;
     assert_eq!((attempts, result.is_ok()), (1, true));
     assert_eq!(
         fixture.kcp.received()[1].header("kyma-watcher-sequence"),
