@@ -37,7 +37,7 @@ const RECEIVERS_BYTES: usize = 64 * 1024;
 /// Maximum number of receivers that are read from a file.
 const MAX_RECEIVERS: usize = 100;
 
-/// Time limit of all last heartbeats together, so that an unreachable KCP does not delay the shutdown.
+/// Value of [`Heartbeats::last_timeout`], so that an unreachable KCP does not delay the shutdown.
 const LAST_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Maximum time after which the API server sends reviews to a process that is ready.
@@ -162,6 +162,8 @@ pub struct Heartbeats {
     /// The content of [`HeartbeatOptions::entries_file`], each hash with the time at which it was first read.
     entries: HashMap<PathSegment, (String, Instant)>,
     started: Instant,
+    /// Time limit of all last heartbeats together.
+    last_timeout: Duration,
 }
 
 impl Heartbeats {
@@ -185,6 +187,7 @@ impl Heartbeats {
             removed: Vec::new(),
             entries: HashMap::new(),
             started: Instant::now(),
+            last_timeout: LAST_TIMEOUT,
         }
     }
 
@@ -199,7 +202,7 @@ impl Heartbeats {
             let limit = Instant::now() + LOST_TIMEOUT;
             sleep_until(limit.min(stored.into())).await;
         }
-        if timeout(LAST_TIMEOUT, self.round(true)).await.is_err() {
+        if timeout(self.last_timeout, self.round(true)).await.is_err() {
             tracing::debug!("last heartbeats timed out");
         }
     }

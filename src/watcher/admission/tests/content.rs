@@ -145,7 +145,7 @@ async fn bad_requests_are_logged_at_a_bounded_rate() {
 }
 
 /// Each valid review counts as a sign that reviews arrive. An invalid request does not count.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn reviews_are_counted_for_heartbeats() {
     let fixture = fixture();
     let kyma = PathSegment::parse("kyma").unwrap();

@@ -1,6 +1,15 @@
 //! The files of receivers and of webhook entries, as the kubelet mounts them.
 
+use std::path::Path;
+
 use super::*;
+
+/// Replaces a file atomically, as the kubelet does, because the heartbeats may read it at any time.
+fn replace(file: &Path, content: &str) {
+    let next = file.with_extension("next");
+    std::fs::write(&next, content).unwrap();
+    std::fs::rename(&next, file).unwrap();
+}
 
 /// The file has the format of a key of a mounted Secret. An invalid name in the file, and a temporarily missing file, have
 /// no other effect.
@@ -10,7 +19,7 @@ async fn managers_of_a_file_hear_before_there_is_an_event() {
     let file = folder.path().join("managers");
     let mut fixture = Fixture::new(&[]).await;
     fixture.heartbeats.options.receivers_file = Some(file.clone());
-    std::fs::write(&file, "a\nno name\n").unwrap();
+    replace(&file, "a\nno name\n");
     let delivered = CancellationToken::new();
     let beating = tokio::spawn(fixture.heartbeats.run(delivered.clone()));
     let received = fixture.kcp.requests(2).await;
@@ -19,14 +28,14 @@ async fn managers_of_a_file_hear_before_there_is_an_event() {
     let more = received.len() + 2;
     let received = fixture.kcp.requests(more).await;
     assert_eq!(of(&received, "a").len(), received.len());
-    std::fs::write(&file, "a\nb\n").unwrap();
+    replace(&file, "a\nb\n");
     let mut count = received.len();
     while of(&fixture.kcp.requests(count).await, "b").is_empty() {
         count += 1;
         assert!(count < 1000, "b hears nothing");
     }
     // The last Watcher of a manager is deleted.
-    std::fs::write(&file, "b\n").unwrap();
+    replace(&file, "b\n");
     while !of(&fixture.kcp.requests(count).await, "a")
         .iter()
         .any(|it| it.ending)
@@ -51,9 +60,9 @@ async fn the_last_heartbeat_of_a_removed_manager_is_repeated_until_it_is_answere
     let file = folder.path().join("managers");
     let mut fixture = Fixture::new(&[]).await;
     fixture.heartbeats.options.receivers_file = Some(file.clone());
-    std::fs::write(&file, "a\n").unwrap();
+    replace(&file, "a\n");
     fixture.heartbeats.round(false).await;
-    std::fs::write(&file, "").unwrap();
+    replace(&file, "");
     fixture
         .kcp
         .next([503, 429, 200].map(|it| Reply::Status(it, "")));
@@ -74,7 +83,7 @@ async fn a_manager_that_is_added_to_the_file_is_asked_for_a_resync() {
     fixture.heartbeats.options.receivers_file = Some(file.clone());
     let now = std::time::Instant::now();
     for (listed, expected) in [("a\n", false), ("a\nb\n", true), ("a\nb\n", true)] {
-        std::fs::write(&file, listed).unwrap();
+        replace(&file, listed);
         fixture.heartbeats.read_receivers().await;
         let report = |name| fixture.outbox.manager_report(&manager(name), now);
         assert_eq!(report("a").resync, None);
@@ -96,7 +105,7 @@ async fn a_review_that_is_not_read_counts_for_each_manager_of_the_file() {
     let file = folder.path().join("managers");
     let mut fixture = Fixture::new(&[]).await;
     fixture.heartbeats.options.receivers_file = Some(file.clone());
-    std::fs::write(&file, "a\n").unwrap();
+    replace(&file, "a\n");
     fixture.heartbeats.read_receivers().await;
     let now = std::time::Instant::now();
     for (name, expected) in [("a", true), ("invented", false)] {
@@ -117,7 +126,7 @@ async fn a_loss_of_a_manager_that_the_file_does_not_list_is_not_reported_as_pend
     fixture.outbox.mark_all_lost(now);
     fixture.heartbeats.options.receivers_file = Some(file.clone());
     for (listed, expected) in [("a\nb\n", true), ("b\n", false)] {
-        std::fs::write(&file, listed).unwrap();
+        replace(&file, listed);
         fixture.heartbeats.read_receivers().await;
         assert_eq!(fixture.outbox.report(now).resync_needed, expected);
         let report = fixture.outbox.manager_report(&manager("a"), now);
@@ -135,7 +144,7 @@ async fn the_hash_of_the_webhook_entries_goes_to_each_manager() {
     let mut sent = Vec::new();
     for content in [Some("a 1\nb 2\nno line\nc a/b\n"), None, Some("a 3\n")] {
         match content {
-            Some(content) => std::fs::write(&file, content).unwrap(),
+            Some(content) => replace(&file, content),
             None => std::fs::remove_file(&file).unwrap(),
         }
         fixture.heartbeats.read_entries().await;
@@ -158,7 +167,7 @@ async fn the_age_of_a_hash_starts_when_it_changes() {
     tokio::time::pause();
     let mut ages = Vec::new();
     for content in ["a 1\nb 1\n", "a 1\nb 2\n", "a 1\nb 2\nc 1\n"] {
-        std::fs::write(&file, content).unwrap();
+        replace(&file, content);
         fixture.heartbeats.read_entries().await;
         tokio::time::advance(Duration::from_secs(40)).await;
         ages.push(["a", "b", "c"].map(|name| {
