@@ -388,9 +388,14 @@ async fn a_swapped_secret_is_in_force_within_two_polls() {
     let cancel = CancellationToken::new();
     let running = tokio::spawn(certificates.clone().run(cancel.clone()));
     let mut outbound = certificates.outbound();
+    let in_force = certificates.report();
     let before = tokio::time::Instant::now();
-    secret.swap(AUTHORITY.pem(), &leaf().pem, "half written");
     let whole = leaf();
+    secret.swap(AUTHORITY.pem(), &whole.pem, "half written");
+    // The first poll reads the files that are not complete, the second one the rest.
+    tokio::time::sleep(POLL / 2).await;
+    assert!(certificates.lock().problem.is_some());
+    assert_eq!(certificates.report(), in_force);
     secret.renew(AUTHORITY.pem(), &whole);
     outbound.changed().await.unwrap();
     assert!(before.elapsed() <= 2 * POLL, "{:?}", before.elapsed());
