@@ -4,13 +4,14 @@ use http::HeaderMap;
 use serde_json::{Value, json};
 use testkit::apiserver::{ApiServer, kinds};
 use testkit::pki::{Authority, today};
-use testkit::until::until;
+use testkit::until::{holds, until};
 
 use super::*;
 use crate::fixture::{RUNTIME, element, watcher as watcher_certificate};
 use crate::{CertificateCheck, RuntimeIdFromCommonName, XFCC_HEADER};
 
 const LIMIT: Duration = Duration::from_secs(20);
+const SETTLED: Duration = Duration::from_secs(1);
 
 fn secret(authority: &Authority) -> Value {
     json!({
@@ -28,7 +29,8 @@ fn trusts(anchors: &TrustAnchors, authority: &Authority) -> bool {
     check.client(&headers).is_ok()
 }
 
-#[tokio::test]
+/// The paused clock only advances when no task can run, so after [`SETTLED`] every change is handled.
+#[tokio::test(start_paused = true)]
 async fn anchors_follow_their_secret_and_keep_the_last_usable_bundle() {
     let (first, second) = (
         Authority::new("one").unwrap(),
@@ -39,20 +41,26 @@ async fn anchors_follow_their_secret_and_keep_the_last_usable_bundle() {
     let follow = TrustAnchors::follow_secret(server.client(), "kcp-system", "ca", "ca.crt");
     let (anchors, following) = follow.await.unwrap();
     let following = tokio::spawn(following);
-    assert!(trusts(&anchors, &first) && !trusts(&anchors, &second));
+    let trusts_only = async |what: &str, one: &Authority, other: &Authority| {
+        let trusted = async || trusts(&anchors, one) && !trusts(&anchors, other);
+        holds(what, SETTLED, trusted).await.unwrap();
+    };
+    trusts_only("the first CA", &first, &second).await;
+    assert_eq!(server.count("watch secrets"), 1);
 
     let mut unusable = secret(&second);
     unusable["data"]["ca.crt"] = json!("bm8gUEVN");
     server.put(&unusable);
+    trusts_only("the first CA after an unusable bundle", &first, &second).await;
     server.put(&secret(&second));
     until("the new CA is trusted", LIMIT, async || {
         trusts(&anchors, &second)
     })
     .await
     .unwrap();
-    assert!(!trusts(&anchors, &first));
+    trusts_only("the second CA", &second, &first).await;
     server.delete("secrets", "kcp-system", "ca");
-    assert!(trusts(&anchors, &second));
+    trusts_only("the second CA after the deletion", &second, &first).await;
     following.abort();
 }
 
