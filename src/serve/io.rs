@@ -16,7 +16,7 @@ use tokio::time::{Sleep, sleep};
 use crate::limiter::ConnectionPermit;
 
 /// Time in which bytes are read and dropped after a rejection (a lingering close), so that the client can read the rejection.
-const LINGERING_CLOSE: Duration = Duration::from_secs(1);
+pub(crate) const LINGERING_CLOSE: Duration = Duration::from_secs(1);
 
 /// A connection, with or without TLS.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin {

@@ -6,7 +6,7 @@ use rstest::rstest;
 
 use testkit::tls::RawTlsClient;
 
-use super::fixture::{GET, LARGE, Running, TLS_1_3};
+use super::fixture::{GET, LARGE, LONG, Running, TLS_1_3, limits};
 use crate::{Counter, Limits};
 
 const BUDGET: usize = 1_000_000;
@@ -27,7 +27,7 @@ async fn server(body: Duration) -> Running {
         body,
         body_bytes: BUDGET,
         bodies_bytes: BUDGET,
-        ..Limits::default()
+        ..limits()
     })
     .await
 }
@@ -40,7 +40,7 @@ async fn refused(client: &mut RawTlsClient) {
 
 #[tokio::test]
 async fn bodies_together_within_the_budget_are_served() {
-    let server = server(Limits::default().body).await;
+    let server = server(LONG).await;
     let mut first = server.connect().await;
     first.send(part("/size", 400_000, 399_000)).await.unwrap();
     let mut second = server.connect().await;
@@ -53,7 +53,7 @@ async fn bodies_together_within_the_budget_are_served() {
 
 #[tokio::test]
 async fn a_complete_body_gets_through_and_the_oldest_incomplete_one_is_503() {
-    let server = server(Limits::default().body).await;
+    let server = server(LONG).await;
     let (mut first, mut second) = (server.connect().await, server.connect().await);
     first.send(part("/size", 500_000, 499_000)).await.unwrap();
     server
@@ -76,7 +76,7 @@ async fn a_complete_body_gets_through_and_the_oldest_incomplete_one_is_503() {
 /// Only received bytes count, not announced bytes.
 #[tokio::test]
 async fn bodies_that_are_announced_and_not_sent_take_nothing_from_the_budget() {
-    let server = server(Limits::default().body).await;
+    let server = server(LONG).await;
     let mut silent = Vec::new();
     for requests in 1..=4 {
         let mut client = server.connect().await;
@@ -94,7 +94,7 @@ async fn bodies_that_are_announced_and_not_sent_take_nothing_from_the_budget() {
 
 #[tokio::test]
 async fn a_body_waits_for_those_that_are_handled() {
-    let server = server(Limits::default().body).await;
+    let server = server(LONG).await;
     let mut handled = server.connect().await;
     handled.send(part("/hold", 900_000, 900_000)).await.unwrap();
     server
@@ -111,7 +111,8 @@ async fn a_body_waits_for_those_that_are_handled() {
 
 #[tokio::test]
 async fn a_body_without_a_share_in_its_time_is_503() {
-    let server = server(Duration::from_millis(300)).await;
+    // The first body must arrive in this time.
+    let server = server(Duration::from_secs(3)).await;
     let mut handled = server.connect().await;
     handled.send(part("/hold", 900_000, 900_000)).await.unwrap();
     server
@@ -138,7 +139,7 @@ async fn answers_that_are_not_taken_have_a_bound_in_sum() {
     const GET_LARGE: &str = "GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let server = Running::with(Limits {
         answers_bytes: 2 * LARGE,
-        ..Limits::default()
+        ..limits()
     })
     .await;
     let mut clients = Vec::new();
@@ -171,7 +172,7 @@ async fn answers_that_are_not_taken_have_a_bound_in_sum() {
 async fn at_the_cap_an_incomplete_request_is_closed_for_another(#[case] begun: String) {
     let server = Running::with(Limits {
         connections: 2,
-        ..Limits::default()
+        ..limits()
     })
     .await;
     let mut used = server.connect().await;
@@ -200,7 +201,7 @@ async fn at_the_cap_an_incomplete_request_is_closed_for_another(#[case] begun: S
 async fn at_the_cap_a_request_that_is_handled_stays() {
     let server = Running::with(Limits {
         connections: 1,
-        ..Limits::default()
+        ..limits()
     })
     .await;
     let mut handled = server.connect().await;
@@ -229,7 +230,7 @@ async fn path_and_method_are_judged_before_the_body(
     #[case] status: u16,
     #[values(5_000_000, 500_000_000)] announced: usize,
 ) {
-    let server = Running::with(Limits::default()).await;
+    let server = Running::with(limits()).await;
     let mut client = server.connect().await;
     let answer = client.ask(&part(path, announced, 0)).await.unwrap();
     assert_eq!((answer.status, answer.closes()), (status, true));
@@ -240,7 +241,7 @@ async fn path_and_method_are_judged_before_the_body(
 async fn a_header_above_its_limit_is_431() {
     let server = Running::with(Limits {
         header_bytes: 10_000,
-        ..Limits::default()
+        ..limits()
     })
     .await;
     let header = |length| {

@@ -24,6 +24,9 @@ use crate::{Error, Limits, Options, PeerCertificates, Server, Statistics, TlsHan
 /// Time limit of all waits. It is never reached if the server is correct.
 const DEADLINE: Duration = Duration::from_secs(20);
 
+/// Time that no step of a test reaches, even on a busy machine.
+pub(super) const LONG: Duration = Duration::from_mins(1);
+
 /// Size of the response of `/large` in bytes: more than the kernel buffers for a client that reads nothing.
 pub(super) const LARGE: usize = 10_000_000;
 pub(super) const TLS_1_2: &[&SupportedProtocolVersion] = &[&rustls::version::TLS12];
@@ -34,6 +37,17 @@ pub(super) const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 pub(super) fn presenting(leaf: &Leaf) -> ServerConfig {
     let pair = CertificatePair::from_pem(leaf.pem.as_bytes(), leaf.key_pem().as_bytes());
     crate::server_config(&pair.unwrap()).unwrap()
+}
+
+/// Returns the default limits, with times that only a test of this time reaches.
+pub(super) fn limits() -> Limits {
+    Limits {
+        handshake: LONG,
+        header: LONG,
+        body: LONG,
+        answer: LONG,
+        ..Limits::default()
+    }
 }
 
 /// A server that runs until the test ends.
@@ -58,6 +72,7 @@ impl Running {
         let leaf = authority.leaf("localhost").unwrap();
         let tls = TlsHandle::new(presenting(&leaf));
         let mut options = Options::tls(tls.clone());
+        options.limits = limits();
         change(&mut options);
         let bound = Server::bind(([127, 0, 0, 1], 0).into(), options)
             .await

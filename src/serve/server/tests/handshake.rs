@@ -9,7 +9,7 @@ use testkit::pki::{Authority, client_config, client_config_of, provider};
 use testkit::tls::{RawClient, RawTlsClient};
 use tokio::net::TcpStream;
 
-use super::fixture::{GET, Running, TLS_1_2, TLS_1_3, presenting};
+use super::fixture::{GET, Running, TLS_1_2, TLS_1_3, limits, presenting};
 use crate::{Counter, Limits, TlsHandle, Transport};
 
 #[rstest]
@@ -17,7 +17,7 @@ use crate::{Counter, Limits, TlsHandle, Transport};
 #[case::tls_1_3(TLS_1_3)]
 #[tokio::test]
 async fn both_versions_are_served(#[case] versions: &[&'static SupportedProtocolVersion]) {
-    let server = Running::with(Limits::default()).await;
+    let server = Running::with(limits()).await;
     let mut client = server
         .try_connect(server.client_config(versions))
         .await
@@ -43,7 +43,7 @@ async fn both_versions_are_served(#[case] versions: &[&'static SupportedProtocol
 #[case::none(&[], None)]
 #[tokio::test]
 async fn h2_is_not_offered(#[case] offered: &[&str], #[case] agreed: Option<&str>) {
-    let server = Running::with(Limits::default()).await;
+    let server = Running::with(limits()).await;
     let config = client_config(server.authority.roots(), None, offered).unwrap();
     let client = server.try_connect(config).await.unwrap();
     assert_eq!(
@@ -54,7 +54,7 @@ async fn h2_is_not_offered(#[case] offered: &[&str], #[case] agreed: Option<&str
 
 #[tokio::test]
 async fn a_client_of_h2_alone_is_refused() {
-    let server = Running::with(Limits::default()).await;
+    let server = Running::with(limits()).await;
     let config = client_config(server.authority.roots(), None, &["h2"]).unwrap();
     assert!(server.try_connect(config).await.is_err());
     server
@@ -64,7 +64,7 @@ async fn a_client_of_h2_alone_is_refused() {
 
 #[tokio::test]
 async fn plain_http_gets_an_explanation() {
-    let server = Running::with(Limits::default()).await;
+    let server = Running::with(limits()).await;
     let mut client = RawClient::connect(server.address).await.unwrap();
     client.send(GET).await.unwrap();
     let answer = String::from_utf8(client.rest().await.unwrap()).unwrap();
@@ -85,7 +85,7 @@ async fn a_handshake_has_a_time(#[case] bytes: &[u8]) {
     let handshake = Duration::from_millis(50);
     let server = Running::with(Limits {
         handshake,
-        ..Limits::default()
+        ..limits()
     })
     .await;
     let mut client = RawClient::connect(server.address).await.unwrap();
@@ -99,7 +99,7 @@ async fn a_handshake_has_a_time(#[case] bytes: &[u8]) {
 /// Each connection could keep 64 KiB in memory without credentials.
 #[tokio::test]
 async fn a_large_handshake_that_is_not_complete_is_closed() {
-    let server = Running::with(Limits::default()).await;
+    let server = Running::with(limits()).await;
     let mut client = RawClient::connect(server.address).await.unwrap();
     // Two records of 16 KiB, with the start of a ClientHello of nearly 64 KiB.
     let record = [0x16, 3, 1, 0x40, 0];
@@ -116,7 +116,7 @@ async fn a_large_handshake_that_is_not_complete_is_closed() {
 
 #[tokio::test]
 async fn a_probe_of_the_port_is_no_failure() {
-    let server = Running::with(Limits::default()).await;
+    let server = Running::with(limits()).await;
     drop(TcpStream::connect(server.address).await.unwrap());
     server
         .until(|seen| seen.get(Counter::ClosedBeforeHandshake) == 1 && seen.get(Counter::Open) == 0)
@@ -126,7 +126,7 @@ async fn a_probe_of_the_port_is_no_failure() {
 
 #[tokio::test]
 async fn garbage_is_a_failed_handshake() {
-    let server = Running::with(Limits::default()).await;
+    let server = Running::with(limits()).await;
     let mut client = RawClient::connect(server.address).await.unwrap();
     client.send([0; 64]).await.unwrap();
     server
@@ -146,7 +146,7 @@ async fn a_client_that_rejects_the_certificate_is_counted_apart(
     #[case] name: &'static str,
     #[case] is_trusted: bool,
 ) {
-    let server = Running::with(Limits::default()).await;
+    let server = Running::with(limits()).await;
     let other = Authority::new("other").unwrap();
     let authority = if is_trusted {
         &server.authority
@@ -171,7 +171,7 @@ async fn a_failure_of_the_protocol_is_no_rejected_certificate(
     #[case] versions: &[&'static SupportedProtocolVersion],
     #[case] offered: &[&str],
 ) {
-    let server = Running::with(Limits::default()).await;
+    let server = Running::with(limits()).await;
     let leaf = server.authority.leaf("localhost").unwrap();
     let config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(TLS_1_3)
@@ -208,7 +208,7 @@ async fn without_a_certificate_connections_end_until_one_comes() {
 
 #[tokio::test]
 async fn a_new_certificate_is_for_new_handshakes() {
-    let mut server = Running::with(Limits::default()).await;
+    let mut server = Running::with(limits()).await;
     let mut old = server.connect().await;
     assert_eq!(old.ask(GET).await.unwrap().status, 200);
 
@@ -231,7 +231,7 @@ async fn a_new_certificate_is_for_new_handshakes() {
 
 #[tokio::test]
 async fn a_session_of_the_old_certificate_is_not_resumed() {
-    let server = Running::with(Limits::default()).await;
+    let server = Running::with(limits()).await;
     let config = server.client_config(TLS_1_3);
     let handshake_of = async |config: &rustls::ClientConfig| {
         let mut client = server.try_connect(config.clone()).await.unwrap();
@@ -253,7 +253,7 @@ async fn a_session_of_the_old_certificate_is_not_resumed() {
 async fn handlers_see_who_calls(#[case] shows_certificate: bool, #[case] certificates: &str) {
     let visitors = Authority::new("visitors").unwrap();
     let visitor = visitors.leaf("visitor").unwrap();
-    let server = Running::with(Limits::default()).await;
+    let server = Running::with(limits()).await;
     let verifier = WebPkiClientVerifier::builder_with_provider(visitors.roots().into(), provider());
     let verifier = verifier.allow_unauthenticated().build().unwrap();
     let builder = crate::config_builder()

@@ -1,10 +1,12 @@
 //! Tests of requests and their limits.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rstest::rstest;
+use testkit::tls::{RawResponse, RawTlsClient};
 
-use super::fixture::{GET, Running};
+use super::fixture::{GET, Running, limits};
+use crate::io::LINGERING_CLOSE;
 use crate::{Counter, Limits};
 
 /// Short enough for a test. No other step depends on it.
@@ -20,11 +22,22 @@ fn post(path: &str, body: &str) -> String {
 const CHUNKED: &str =
     "POST /size HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
 
+/// Returns the response to a request that the server does not read to its end. The server drops the rest for a time, and resets
+/// the connection of a client that has not sent it by then.
+async fn ask_in_part(client: &mut RawTlsClient, request: &str) -> RawResponse {
+    let begin = Instant::now();
+    if let Err(error) = client.send(request).await {
+        let elapsed = begin.elapsed();
+        assert!(elapsed >= LINGERING_CLOSE, "{error} after {elapsed:?}");
+    }
+    client.response().await.unwrap()
+}
+
 #[tokio::test]
 async fn bodies_up_to_the_limit_are_read_also_beyond_what_axum_allows_by_itself() {
     let server = Running::with(Limits {
         body_bytes: 3_000_000,
-        ..Limits::default()
+        ..limits()
     })
     .await;
     let mut client = server.connect().await;
@@ -55,11 +68,11 @@ async fn bodies_up_to_the_limit_are_read_also_beyond_what_axum_allows_by_itself(
 async fn too_large_a_body_is_413(#[case] request: String) {
     let server = Running::with(Limits {
         body_bytes: 10,
-        ..Limits::default()
+        ..limits()
     })
     .await;
     let mut client = server.connect().await;
-    let answer = client.ask(&request).await.unwrap();
+    let answer = ask_in_part(&mut client, &request).await;
     assert_eq!((answer.status, answer.closes()), (413, true), "{answer:?}");
     assert_eq!(answer.body, "the body is larger than 10 bytes\n");
     client.closed().await.unwrap();
@@ -78,7 +91,7 @@ async fn too_large_a_body_is_413(#[case] request: String) {
 async fn a_slow_body_is_408(#[case] request: &str) {
     let server = Running::with(Limits {
         body: SHORT,
-        ..Limits::default()
+        ..limits()
     })
     .await;
     let mut client = server.connect().await;
@@ -95,7 +108,7 @@ async fn a_slow_body_is_408(#[case] request: &str) {
 async fn a_slow_header_ends_the_connection(#[case] start: &str) {
     let server = Running::with(Limits {
         header: SHORT,
-        ..Limits::default()
+        ..limits()
     })
     .await;
     let mut client = server.connect().await;
@@ -110,7 +123,7 @@ async fn a_slow_header_ends_the_connection(#[case] start: &str) {
 async fn a_slow_header_of_a_later_request_ends_the_connection_too() {
     let server = Running::with(Limits {
         header: SHORT,
-        ..Limits::default()
+        ..limits()
     })
     .await;
     let mut client = server.connect().await;
@@ -129,7 +142,7 @@ async fn a_slow_header_of_a_later_request_ends_the_connection_too() {
 async fn an_idle_connection_ends_quietly(#[case] requests: usize) {
     let server = Running::with(Limits {
         idle: SHORT,
-        ..Limits::default()
+        ..limits()
     })
     .await;
     let mut client = server.connect().await;
@@ -144,11 +157,7 @@ async fn an_idle_connection_ends_quietly(#[case] requests: usize) {
 #[tokio::test]
 async fn the_header_clock_does_not_run_while_a_connection_is_idle() {
     let header = Duration::from_millis(200);
-    let server = Running::with(Limits {
-        header,
-        ..Limits::default()
-    })
-    .await;
+    let server = Running::with(Limits { header, ..limits() }).await;
     let (mut fresh, mut used) = (server.connect().await, server.connect().await);
     assert_eq!(used.ask(GET).await.unwrap().status, 200);
     // A second connection measures the time: it is aborted after more than the header timeout.
@@ -176,7 +185,7 @@ async fn the_header_clock_does_not_run_while_a_connection_is_idle() {
 #[case::space_before_the_colon("Content-Length : 3", "abc")]
 #[tokio::test]
 async fn two_framings_or_none_are_400(#[case] fields: &str, #[case] body: &str) {
-    let server = Running::with(Limits::default()).await;
+    let server = Running::with(limits()).await;
     let mut client = server.connect().await;
     // This also applies to a later request of a connection.
     assert_eq!(client.ask(&post("/size", "ab")).await.unwrap().status, 200);
@@ -199,7 +208,7 @@ async fn two_framings_or_none_are_400(#[case] fields: &str, #[case] body: &str) 
 #[case::endless_header(&format!("GET / HTTP/1.1\r\nA: {}", "a".repeat(100_000)), 431)]
 #[tokio::test]
 async fn what_is_no_http_1_is_refused(#[case] bytes: &str, #[case] status: u16) {
-    let server = Running::with(Limits::default()).await;
+    let server = Running::with(limits()).await;
     let mut client = server.connect().await;
     assert_eq!(client.ask(bytes).await.unwrap().status, status);
     client.closed().await.unwrap();
@@ -211,7 +220,7 @@ async fn what_is_no_http_1_is_refused(#[case] bytes: &str, #[case] status: u16) 
 /// The client could not read a response in HTTP/1.
 #[tokio::test]
 async fn who_begins_h2_without_asking_is_cut() {
-    let server = Running::with(Limits::default()).await;
+    let server = Running::with(limits()).await;
     let mut client = server.connect().await;
     client
         .send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
@@ -240,7 +249,7 @@ async fn without_strict_framing_pipelined_requests_are_answered_in_order() {
 /// The start of the second header would be ambiguous.
 #[tokio::test]
 async fn with_strict_framing_a_pipelined_request_is_400() {
-    let server = Running::with(Limits::default()).await;
+    let server = Running::with(limits()).await;
     let mut client = server.connect().await;
     client.send(post("/size", "abc") + GET).await.unwrap();
     assert_eq!(client.response().await.unwrap().body, "3");
@@ -251,12 +260,9 @@ async fn with_strict_framing_a_pipelined_request_is_400() {
 
 #[tokio::test]
 async fn a_body_that_is_not_read_ends_the_connection_after_the_answer() {
-    let server = Running::with(Limits::default()).await;
+    let server = Running::with(limits()).await;
     let mut client = server.connect().await;
-    let answer = client
-        .ask(&post("/unread", &"x".repeat(1_000_000)))
-        .await
-        .unwrap();
+    let answer = ask_in_part(&mut client, &post("/unread", &"x".repeat(1_000_000))).await;
     assert_eq!(
         (answer.status, answer.body.as_str(), answer.closes()),
         (200, "not read", true)
@@ -266,7 +272,7 @@ async fn a_body_that_is_not_read_ends_the_connection_after_the_answer() {
 
 #[tokio::test]
 async fn a_panic_of_a_handler_is_500_and_the_next_request_works() {
-    let server = Running::with(Limits::default()).await;
+    let server = Running::with(limits()).await;
     let mut client = server.connect().await;
     let answer = client
         .ask("GET /panic HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -284,7 +290,7 @@ async fn a_panic_of_a_handler_is_500_and_the_next_request_works() {
 async fn a_connection_of_age_is_asked_to_close() {
     let server = Running::with(Limits {
         age: Some(Duration::ZERO),
-        ..Limits::default()
+        ..limits()
     })
     .await;
     let mut client = server.connect().await;
@@ -297,7 +303,7 @@ async fn a_connection_of_age_is_asked_to_close() {
 async fn at_the_cap_a_busy_connection_stays_and_the_newest_is_refused() {
     let server = Running::with(Limits {
         connections: 1,
-        ..Limits::default()
+        ..limits()
     })
     .await;
     let mut busy = server.connect().await;
@@ -321,7 +327,7 @@ async fn at_the_cap_a_busy_connection_stays_and_the_newest_is_refused() {
 async fn at_the_cap_a_silent_connection_is_closed_for_another() {
     let server = Running::with(Limits {
         connections: 2,
-        ..Limits::default()
+        ..limits()
     })
     .await;
     let mut used = server.connect().await;
