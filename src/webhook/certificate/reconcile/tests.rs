@@ -4,7 +4,7 @@ use k8s_openapi::ByteString;
 use rstest::rstest;
 use serde_json::{Value, json};
 use testkit::apiserver::{ApiServer, Recorded};
-use testkit::until::until;
+use testkit::until::{holds, until};
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,6 +22,8 @@ use crate::certificate::{CertificateMetrics, LiveEntry, Observed, StoredCertific
 const SECRET: &str = "apply secrets kyma-system/rt-bootstrapper-webhook-cert";
 /// Time limit of waits. It is never reached if the test succeeds.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Time in which a write that is due is sent, also after a failed write.
+const SETTLED: Duration = Duration::from_secs(10);
 const NAME: &str = "rt-bootstrapper-mutating-webhook-configuration";
 const CONFIGURATION: &str =
     "patch mutatingwebhookconfigurations rt-bootstrapper-mutating-webhook-configuration";
@@ -84,7 +86,7 @@ fn reconciler(server: &ApiServer, from_files: bool) -> Certificates {
     }
 }
 
-/// A running leader.
+/// A running leader. Its tests pause the clock, which then only advances when the leader has nothing to do.
 struct Leader {
     server: ApiServer,
     secret: watch::Sender<Observed<StoredCertificate>>,
@@ -116,19 +118,18 @@ impl Leader {
         }
     }
 
-    /// Returns the writes, after this number of writes, when their results are observed.
+    /// Returns the writes, after this number of writes, when their results are observed and no other write follows.
     async fn writes(&self, count: usize) -> Vec<Recorded> {
-        until("the writes are known", PATIENCE, || async {
+        let written = async || {
             let requests = self.server.requests();
-            assert!(
-                requests.len() <= count,
-                "one write too many: {:?}",
-                self.server.writes()
-            );
-            (requests.len() == count && self.settled()).then_some(requests)
-        })
-        .await
-        .unwrap()
+            let is_known = requests.len() == count && self.settled();
+            let written = is_known.then_some(requests);
+            written.ok_or_else(|| format!("{:?}", self.server.writes()))
+        };
+        let writes = until("the writes are known", PATIENCE, written).await;
+        let writes = writes.unwrap();
+        holds("no other write", SETTLED, written).await.unwrap();
+        writes
     }
 
     fn settled(&self) -> bool {
@@ -170,7 +171,7 @@ fn live(ca_bundle: impl Into<Vec<u8>>) -> Observed<LiveEntry> {
     Some(entry_with(ca_bundle)).into()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_first_certificate_is_stored_and_then_published() {
     let leader = Leader::begin(Observed::Absent, live(""));
     let writes = leader.writes(2).await;
@@ -206,7 +207,7 @@ async fn the_first_certificate_is_stored_and_then_published() {
     leader.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn nothing_is_written_until_something_differs_and_then_once() {
     let material = material(epoch());
     let secret = Some(secret_of(material.clone())).into();
@@ -227,7 +228,7 @@ async fn nothing_is_written_until_something_differs_and_then_once() {
     leader.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn without_an_entry_the_configuration_is_left_alone_until_there_is_one() {
     let leader = Leader::begin(Observed::Absent, Observed::Absent);
     let writes = leader.writes(1).await;
@@ -238,7 +239,7 @@ async fn without_an_entry_the_configuration_is_left_alone_until_there_is_one() {
     leader.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_deleted_secret_is_made_again_with_the_lost_authority_still_trusted() {
     let lost = material(epoch());
     let secret = Some(secret_of(lost.clone())).into();
@@ -256,7 +257,7 @@ async fn a_deleted_secret_is_made_again_with_the_lost_authority_still_trusted() 
     leader.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn garbage_is_replaced_in_the_state_that_was_seen() {
     let garbage = secret_of(Material::default());
     let server = with_secret("kubernetes.io/tls");
@@ -266,7 +267,7 @@ async fn garbage_is_replaced_in_the_state_that_was_seen() {
     leader.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_secret_that_cannot_be_changed_is_deleted_first() {
     let mut opaque = secret_of(material(epoch()));
     opaque.type_ = Some("Opaque".to_owned());
@@ -283,7 +284,7 @@ async fn a_secret_that_cannot_be_changed_is_deleted_first() {
     leader.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_conflict_is_tried_again() {
     let material = material(epoch());
     let secret = Some(secret_of(material.clone())).into();
@@ -298,7 +299,7 @@ async fn a_conflict_is_tried_again() {
     leader.end().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_entry_that_another_writer_moved_is_looked_up_again_and_no_other_is_overwritten() {
     let material = material(epoch());
     let secret = Some(secret_of(material.clone())).into();
@@ -308,11 +309,11 @@ async fn an_entry_that_another_writer_moved_is_looked_up_again_and_no_other_is_o
     server.put(&configuration(&[(ENTRY, ""), ("other.io", "theirs")]));
     let untouched = stored(&server);
     let leader = Leader::begin_with(secret, seen, server.clone());
-    until("a write", PATIENCE, || async {
-        !server.requests().is_empty()
-    })
-    .await
-    .unwrap();
+    // The request is recorded before it is executed.
+    let first = until("a response", PATIENCE, || async {
+        server.requests().first()?.status
+    });
+    assert_eq!(first.await.unwrap(), 422);
     assert_eq!(stored(&server), untouched);
 
     leader.entry.send_replace(sighting(&server));
@@ -331,7 +332,7 @@ async fn an_entry_that_another_writer_moved_is_looked_up_again_and_no_other_is_o
 #[rstest]
 #[case::the_bundle_as_an_earlier_release_did(json!({"f:clientConfig": {"f:caBundle": {}}}))]
 #[case::the_whole_entry_as_a_user_did(json!({"f:clientConfig": {"f:url": {}}, "f:rules": {}}))]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn whatever_was_applied_under_the_same_field_manager_does_not_keep_the_bundle_away(
     #[case] applied: Value,
 ) {
