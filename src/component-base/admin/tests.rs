@@ -143,10 +143,9 @@ async fn silent_clients_keep_no_probe_out() {
     let asked = Instant::now();
     let answer = ask_over_tcp(health, "/healthz").await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    assert!(
-        asked.elapsed() < Duration::from_secs(1),
-        "a probe has a second"
-    );
+    // If no silent client were evicted, the probe would wait until the first ones are closed.
+    let elapsed = asked.elapsed();
+    assert!(elapsed + Duration::from_secs(2) < RESPONSE, "{elapsed:?}");
     running.abort();
 }
 

@@ -14,7 +14,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use prometheus_client::registry::Registry;
 use serde_json::json;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Barrier;
 use wiremock::matchers::{header, method, path};
 use wiremock::{Mock, MockServer, ResponseTemplate};
@@ -177,12 +177,11 @@ async fn a_server_that_does_not_shake_hands_is_given_up() {
 
 #[tokio::test]
 async fn a_closed_port_is_an_error_of_its_own() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let file = kubeconfig(&format!(
-        "server: \"http://{}\"",
-        listener.local_addr().unwrap()
-    ));
-    drop(listener);
+    // The socket does not listen, so connections are refused, and it keeps the port from other tests.
+    let closed = TcpSocket::new_v4().unwrap();
+    closed.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let address = closed.local_addr().unwrap();
+    let file = kubeconfig(&format!("server: \"http://{address}\""));
     let (registry, requests) = metered();
     let client = connect(options(&file), &requests).await.unwrap();
     let error = client.apiserver_version().await.unwrap_err();

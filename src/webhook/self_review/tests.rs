@@ -5,6 +5,7 @@ use axum::routing::post;
 use component_base::readiness::Readiness;
 use rstest::rstest;
 use serve::{Options, Server, TlsHandle};
+use tokio::net::TcpSocket;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -201,16 +202,16 @@ async fn a_bad_status_is_an_answer_and_no_answer_is_an_error() {
 
 #[tokio::test]
 async fn a_closed_port_is_named() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    drop(listener);
+    // The socket does not listen, so connections are refused, and it keeps the port from other tests.
+    let closed = TcpSocket::new_v4().unwrap();
+    closed.bind(([127, 0, 0, 1], 0).into()).unwrap();
     let settings = settings();
     let probe = Probe {
-        port,
+        port: closed.local_addr().unwrap().port(),
         server_name: settings.server_name(),
         path: "/",
         body: "",
-        time_limit: Duration::from_secs(5),
+        time_limit: PATIENCE,
     };
     let trust = Bundle::read(&material(epoch()).authorities);
     let refused = probe.send(&trust).await;
