@@ -115,7 +115,9 @@ async fn answered_event_after_kill_9_is_still_in_the_spool() {
 #[tokio::test]
 async fn sigterm_drains_and_the_spool_stays() {
     let folder = Folder::new();
-    let mut running = Running::start(&folder).await;
+    // The three requests after SIGTERM must arrive in this time.
+    let mut running = Running::begin_with(folder.command_with_delay("10s"), &folder);
+    running.ready().await;
     running.ask(&review("one")).await;
     running.kill("TERM");
     let unready = || async {
@@ -167,7 +169,8 @@ async fn kcp_receives_heartbeats_before_a_change_two_events_after_it_and_a_last_
     command
         .env("KCP_ADDR", kcp.address().to_string())
         .env("WATCHER_MANAGERS", "kyma")
-        .args(["--heartbeat-interval=1s", "--follow-up-delay=1s"]);
+        // An event that is sent later than this delay after its change needs no second event.
+        .args(["--heartbeat-interval=1s", "--follow-up-delay=5s"]);
     let mut running = Running::begin_with(command, &folder);
     received(&kcp, HEARTBEAT, 1).await;
     let heartbeat: Value = serde_json::from_str(&kcp.bodies(HEARTBEAT)[0]).unwrap();

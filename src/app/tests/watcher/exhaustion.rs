@@ -9,8 +9,9 @@ use futures::future::join_all;
 use futures::{StreamExt as _, stream};
 use rstest::rstest;
 use testkit::tls::{RawClient, RawTlsClient};
+use testkit::until::until;
 
-use super::process::{Folder, Running, get, local};
+use super::process::{Folder, PATIENCE, Running, get, local};
 use super::review;
 
 /// Maximum growth of the resident memory of a ready process, in KiB. An idle release build uses less than 16 MiB, so the
@@ -59,8 +60,13 @@ async fn memory_under_twenty_bodies_that_stop_before_their_end_is_bounded() {
     running.ask(&review("one")).await;
     until_ended(hostile).await;
     let samples = running.samples().await;
-    let series = r#"watcher_server_request_body_errors_total{reason="over_budget"}"#;
-    assert!(samples.exact(series) > Some(0.0));
+    let errors = |reason| {
+        let name = "watcher_server_request_body_errors_total";
+        samples.exact(&format!("{name}{{reason={reason:?}}}"))
+    };
+    // On a busy machine, a body may reach its time limit before newer bodies exhaust the budget.
+    let ended = errors("over_budget").unwrap() + errors("timeout").unwrap();
+    assert!(ended >= 20.0, "{ended}");
     let growth = running.peak_memory_kib() - before;
     assert!(growth <= GROWTH_KIB, "{growth} KiB");
 }
@@ -83,13 +89,19 @@ async fn memory_under_a_thousand_headers_without_end_is_bounded() {
             "{growth} KiB with headers of {length} bytes"
         );
     }
-    let samples = running.samples().await;
-    let of = |series: &str| samples.exact(&format!("watcher_server_{series}")).unwrap();
-    let errors = |reason| of(&format!("request_header_errors_total{{reason={reason:?}}}"));
-    assert!(of("connections_evicted_total") > 0.0);
-    let ended = errors("invalid") + errors("timeout") + of("connections_evicted_total");
-    // A connection that is evicted at its timeout counts twice.
-    assert!(ended >= 2_000.0, "{ended}");
+    // A client may see the end of its connection before the server has counted it.
+    let all_counted = async || {
+        let samples = running.samples().await;
+        let of = |series: &str| samples.exact(&format!("watcher_server_{series}")).unwrap();
+        let errors = |reason| of(&format!("request_header_errors_total{{reason={reason:?}}}"));
+        let evicted = of("connections_evicted_total");
+        let ended = errors("invalid") + errors("timeout") + evicted;
+        // A connection that is evicted at its timeout counts twice.
+        let all = evicted > 0.0 && ended >= 2_000.0;
+        all.then_some(())
+            .ok_or(format!("{ended}, {evicted} evicted"))
+    };
+    until("all counted", PATIENCE, all_counted).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,13 +109,16 @@ async fn a_review_is_answered_while_a_thousand_bodies_do_not_come() {
     let folder = Folder::new();
     let running = Running::start(&folder).await;
     // Opens all connections first, which may be idle for long, and then sends all headers. The server waits for a body for
-    // 3 s, in which a busy machine does not open this many connections.
+    // 3 s, in which a busy machine does not open this many connections. The first review connects before the headers are
+    // sent, so that it evicts another connection even if the bodies reach their time limit soon after. Only a send on the
+    // evicted connection may fail.
     let mut hostile = flood(&running, 1_024, "").await;
     let header = post(100);
-    for sent in join_all(hostile.iter_mut().map(|it| it.send(&header))).await {
-        sent.unwrap();
-    }
-    running.ask(&review("one")).await;
+    let sending = join_all(hostile.iter_mut().map(|it| it.send(&header)));
+    let first = review("one");
+    let (_, sent) = tokio::join!(biased; running.ask(&first), sending);
+    assert!(sent.iter().filter(|it| it.is_err()).count() <= 1);
+    running.ask(&review("two")).await;
     let samples = running.samples().await;
     let [evicted, rejected] = ["evicted", "rejected"]
         .map(|it| samples.exact(&format!("watcher_server_connections_{it}_total")));
@@ -149,7 +164,10 @@ async fn a_probe_and_a_scrape_are_answered_during_a_flood(#[case] path: &str) {
         let asked = Instant::now();
         let answer = get(port, path).await.unwrap();
         assert_eq!(answer.status, 200, "{answer:?}");
-        assert!(asked.elapsed() < Duration::from_secs(2), "a probe has 2 s");
+        // If no client were evicted, the probe would wait for 10 s, until the first silent clients are closed. A busy machine
+        // takes seconds to accept the connections before it.
+        let elapsed = asked.elapsed();
+        assert!(elapsed < Duration::from_secs(8), "{elapsed:?}");
     }
     let growth = running.peak_memory_kib() - before;
     assert!(growth <= GROWTH_KIB, "{growth} KiB");

@@ -55,6 +55,11 @@ impl Folder {
     }
 
     pub(crate) fn command(&self) -> Command {
+        self.command_with_delay("2s")
+    }
+
+    /// Returns a command with this time between SIGTERM and the end of serving.
+    pub(crate) fn command_with_delay(&self, shutdown_delay: &str) -> Command {
         let mut command = command();
         command
             .env("CA_CERT", self.path("ca.crt"))
@@ -64,7 +69,7 @@ impl Folder {
             .env("KCP_ADDR", "127.0.0.1:9")
             .env("KCP_CONTRACT", "v2")
             .env("WATCHER_SPOOL_DIR", self.path("spool"))
-            .arg("--shutdown-delay-duration=2s");
+            .args(["--shutdown-delay-duration", shutdown_delay]);
         command
     }
 }
