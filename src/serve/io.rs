@@ -300,9 +300,11 @@ mod tests {
             socket.completed();
         }
         client.write_all(&vec![0; 96 * 1024]).await.unwrap();
+        drop(client);
         let (mut read, mut chunk) = (0, [0; 4_096]);
         let error = loop {
             match socket.read(&mut chunk).await {
+                Ok(0) => panic!("no limit"),
                 Ok(bytes) => read += bytes,
                 Err(error) => break error,
             }
