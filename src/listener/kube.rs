@@ -38,8 +38,8 @@ pub enum CaSecretError {
 
 impl TrustAnchors {
     /// Reads the CA bundle under `key` of a Secret. The returned future watches the Secret and replaces the anchors. It
-    /// must be polled as long as the anchors are used. If a bundle is not usable, or the Secret is deleted, this is logged,
-    /// and the last usable bundle stays active.
+    /// must be polled as long as the anchors are used. If a bundle is not usable, this is logged, and the last usable bundle
+    /// stays active, also if the Secret is deleted.
     ///
     /// # Errors
     /// The Secret is not usable now.
