@@ -68,9 +68,6 @@ pub const DIRECT_STATE: &str = "rt-bootstrapper-direct-state";
 /// while some reconciles are slow.
 const WEBHOOK_RECONCILES: usize = 48;
 
-/// Duration after which a reconcile counts as slow, so that it does not prevent other reconciles from starting.
-const SLOW: Duration = Duration::from_secs(2);
-
 /// Settings of the controller `direct`.
 #[derive(Clone, Debug)]
 pub struct DirectSettings {
@@ -100,6 +97,8 @@ pub struct DirectSettings {
     /// Maximum number of runtimes that are read and written concurrently. The number doubles while some runtimes are
     /// slow. A connection in use needs 0.1 MB.
     pub max_connections: usize,
+    /// Duration after which a reconcile counts as slow, so that it does not prevent other reconciles from starting.
+    pub slow_after: Duration,
     /// Delay before a failed reconcile is repeated.
     pub backoff: Backoff,
     /// Delay before a Deployment that is progressing is read again.
@@ -131,6 +130,7 @@ impl Default for DirectSettings {
             max_concurrent_reconciles: 256,
             max_handshakes: 96,
             max_connections: 160,
+            slow_after: Duration::from_secs(2),
             backoff: Backoff {
                 base: Duration::from_secs(5),
                 cap: Duration::from_mins(5),

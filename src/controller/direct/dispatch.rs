@@ -71,6 +71,7 @@ impl Dispatcher {
             rollouts: settings.rollouts.clone(),
             concurrency: settings.max_concurrent_reconciles,
             webhook_concurrency: WEBHOOK_RECONCILES.min(settings.max_concurrent_reconciles),
+            slow_after: settings.slow_after,
             resync: settings.resync,
             failure_delay: Arc::new(move |attempt, random| backoff.delay(attempt, random)),
             progress_delay: Arc::new(move |attempt, random| progress.delay(attempt, random)),

@@ -25,7 +25,7 @@ use super::reconcile::{Common, Deletions};
 use super::revisions::RevisionStore;
 use super::state_update::{StateUpdate, StateUpdater};
 use super::store::{Change, RuntimeInfo};
-use super::{DirectOptions, SLOW, rollout_status, watches, writer};
+use super::{DirectOptions, rollout_status, watches, writer};
 use crate::absent::{AbsentSources, EventSettings, PendingEvent};
 use crate::access::ClientFactory;
 use crate::claims::Claims;
@@ -82,7 +82,8 @@ impl Loop {
         let installations = options.installations.clone();
         let client = options.client.clone();
         let metrics = &options.metrics;
-        let limiter = |size, name| RequestLimiter::new(size, SLOW, metrics.limit(name));
+        let limiter =
+            |size, name| RequestLimiter::new(size, settings.slow_after, metrics.limit(name));
         let common = Arc::new(Common {
             client_factory: ClientFactory::new(
                 client.clone(),

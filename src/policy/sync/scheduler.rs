@@ -41,6 +41,8 @@ pub struct Settings {
     pub concurrency: usize,
     /// Maximum number of concurrent reconciles of the webhook lane; up to twice this number while some of them are slow.
     pub webhook_concurrency: usize,
+    /// A reconcile that takes longer than this is slow.
+    pub slow_after: Duration,
     /// Interval in which every runtime is reconciled in all lanes, shortened by a random share.
     pub resync: Duration,
     /// Delay after a failure.
@@ -48,9 +50,6 @@ pub struct Settings {
     /// Delay before a Deployment that is progressing is observed again.
     pub progress_delay: Delay,
 }
-
-/// A reconcile that takes longer than this is slow.
-const SLOW: Duration = Duration::from_secs(2);
 
 /// The participation of a runtime in lanes and rollouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -282,7 +281,7 @@ impl Scheduler {
     #[must_use]
     pub fn next(&self, now: Duration) -> Option<Duration> {
         // A running reconcile becomes slow.
-        let soon = now + SLOW / 8;
+        let soon = now + self.settings.slow_after / 8;
         let not_full =
             |has_capacity: bool, at: Duration| if has_capacity { at } else { at.max(soon) };
         let webhook = self.queues.webhook.next();
@@ -355,14 +354,19 @@ impl Scheduler {
 
     fn has_capacity(&self, now: Duration) -> bool {
         let most = self.settings.concurrency;
-        let young = || self.running.values().filter(|it| it.is_young(now)).count();
+        let running = self.running.values();
+        let young = || running.filter(|it| self.is_young(it, now)).count();
         self.running.len() < most || (self.running.len() < 2 * most && young() < most)
     }
 
     fn has_capacity_for_webhook(&self, now: Duration) -> bool {
         let most = self.settings.webhook_concurrency;
         let heavy = || self.running.values().filter(|it| it.is_heavy);
-        heavy().filter(|it| it.is_young(now)).count() < most && heavy().count() < 2 * most
+        heavy().filter(|it| self.is_young(it, now)).count() < most && heavy().count() < 2 * most
+    }
+
+    fn is_young(&self, running: &Running, now: Duration) -> bool {
+        now.saturating_sub(running.since) < self.settings.slow_after
     }
 
     /// Changes rollouts. Members that may start because of the change become due.
@@ -388,11 +392,5 @@ impl Scheduler {
                 }
             }
         }
-    }
-}
-
-impl Running {
-    fn is_young(&self, now: Duration) -> bool {
-        now.saturating_sub(self.since) < SLOW
     }
 }

@@ -291,6 +291,8 @@ async fn a_change_beside_an_invalid_document_goes_out_step_by_step() {
 async fn failures_beside_an_invalid_document_stop_the_rollout_under_the_next_leader_too() {
     let mut env = Env::new();
     env.settings.max_concurrent_reconciles = 1;
+    // A slow reconcile would allow another one.
+    env.settings.slow_after = Duration::from_hours(1);
     env.settings.rollouts.configuration.max_failures = Some(MaxFailures::Count(0));
     let clusters = spoil_document(&mut env).await;
     for cluster in &clusters {

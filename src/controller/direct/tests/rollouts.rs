@@ -1,5 +1,7 @@
 //! Tests of the steps of the configuration lane, its failure limit, and pauses.
 
+use std::time::Duration;
+
 use policy::sync::rollout::MaxFailures;
 use serde_json::json;
 use testkit::apiserver::FaultHandle;
@@ -158,6 +160,8 @@ async fn a_pause_holds_over_a_restart_however_late_it_is_heard_of() {
 async fn a_rollout_that_its_failure_limit_stopped_stays_stopped_under_the_next_leader() {
     let mut env = Env::new();
     env.settings.max_concurrent_reconciles = 1;
+    // A slow reconcile would allow another one.
+    env.settings.slow_after = Duration::from_hours(1);
     env.settings.rollouts.configuration.max_failures = Some(MaxFailures::Count(0));
     let names = ["a", "b", "c"];
     let clusters = env.converge(&names).await;

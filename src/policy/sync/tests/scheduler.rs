@@ -22,6 +22,7 @@ fn with_rollouts(runtimes: &[&str], rollouts: Lanes<rollout::Settings>) -> Sched
         rollouts,
         concurrency: 4,
         webhook_concurrency: 1,
+        slow_after: Duration::from_secs(2),
         resync: RESYNC,
         failure_delay: Arc::new(delay),
         progress_delay: Arc::new(delay),

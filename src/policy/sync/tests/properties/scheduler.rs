@@ -70,6 +70,7 @@ impl Fleet {
             },
             concurrency: 4,
             webhook_concurrency: 2,
+            slow_after: Duration::from_secs(2),
             resync: RESYNC,
             failure_delay: Arc::new(delay),
             progress_delay: Arc::new(delay),
