@@ -162,6 +162,11 @@ impl ApiServer {
         self.state().requests.values().cloned().collect()
     }
 
+    /// Returns the number of all requests so far, including those that [`Self::take_requests`] has cleared.
+    pub fn received(&self) -> usize {
+        self.state().count
+    }
+
     /// Returns the requests that match a pattern (see [`Asked::is_of`]).
     pub fn requests_of(&self, pattern: &str) -> Vec<Recorded> {
         let state = self.state();

@@ -16,6 +16,7 @@ mod failures;
 mod faults;
 mod gates;
 mod leaving;
+mod manifests;
 mod observability;
 mod obstacles;
 mod planning;

@@ -186,9 +186,9 @@ async fn objects_that_only_the_inventory_lists_are_read_one_after_the_other() {
     let written: String = lines.collect();
     cluster.change(MARKER, |it| it["data"]["inventory"] = json!(written));
     let first = cluster.fault("get configmaps kube-system/large-0").hold();
-    let touch = json!({"metadata": {"annotations": {"touched": "now"}}});
-    env.kcp.merge("runtimebootstrappers", "a", &touch);
+    env.touch("a");
     env.until("the first is read", |_| first.hits() > 0).await;
+    env.settle().await;
     let reads = || {
         let mut reads = cluster.requests_of("get configmaps");
         reads.retain(|it| it.asked.name.starts_with("large-"));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use policy::sync::sources::{
     Document, PullSecret, SourceState, Sources, TrustBundle, read_configuration, read_pull_secret,
@@ -42,7 +43,9 @@ async fn changed_source_is_applied_alone_and_the_document_last(
 
 #[tokio::test]
 async fn what_changes_together_is_one_version() {
-    let (mut env, clusters) = Env::converged(&["a"]).await;
+    let mut env = Env::new();
+    env.settings.debounce = Duration::from_secs(2);
+    let clusters = env.converge(&["a"]).await;
     env.content.password = Some("two");
     env.publish();
     // Long enough for the controller to observe the first change alone.

@@ -105,9 +105,7 @@ async fn a_document_waits_until_the_webhook_of_another_installer_is_replaced() {
         cluster.answered(INSTALL[5])
     })
     .await;
-    let passes = env.passes();
-    env.until("more passes", |it| it.passes() > passes + 3)
-        .await;
+    env.more_passes(4).await;
     assert_eq!(
         env.condition("a", "ConfigurationSynchronized"),
         "False IncompatibleWebhookVersion"

@@ -15,6 +15,7 @@ const PENDING: &str = "False DeletionPending";
 async fn waiting_for(grace: Duration) -> (Env, RuntimeCluster) {
     let mut env = Env::new();
     env.settings.deletion_grace = grace;
+    env.patience = Duration::from_mins(1);
     let cluster = env.converge(&["a"]).await.remove(0);
     (env, cluster)
 }
@@ -51,7 +52,7 @@ fn is_counted(env: &Env, pending: u32) -> bool {
 
 #[tokio::test]
 async fn deleted_source_is_kept_on_runtimes_until_the_grace_period_ends() {
-    let (mut env, cluster) = waiting_for(Duration::from_secs(5)).await;
+    let (mut env, cluster) = waiting_for(Duration::from_secs(15)).await;
     delete_pull_secret(&mut env).await;
     assert!(is_there(&cluster));
     assert_eq!(cluster.take(), [""; 0]);

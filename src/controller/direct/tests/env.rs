@@ -1,7 +1,7 @@
 //! A running controller with its control plane and runtimes, and actions of other clients.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use api::bootstrapper::WebhookSettings;
@@ -11,14 +11,16 @@ use policy::sync::ObjectNames;
 use policy::sync::sources::Sources;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
+use testkit::apiserver::ApiServer;
 use testkit::metrics::{Sample, Samples};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 use super::super::*;
-use super::adoption::public::{REAL, real};
 pub(super) use super::content::{Content, salt};
+use super::manifests::manifests;
+pub(super) use super::manifests::{OLD_VERSION, VERSION_WITH_CONDITION};
 use crate::clients::{ClientMetrics, ClientOptions};
 pub(super) use crate::fixture::{ControlPlane, Mode, roots};
 use crate::inventory;
@@ -41,15 +43,6 @@ pub(super) const INSTALL: [&str; 7] = [
     "apply mutatingwebhookconfigurations rt-bootstrapper",
 ];
 
-/// A version of the webhook with one more object.
-pub(super) const OLD_VERSION: &str = "0.0.8";
-
-/// A version of the webhook with a match condition.
-pub(super) const VERSION_WITH_CONDITION: &str = "0.0.7";
-
-/// Verbs of all writes.
-const WRITES: &str = "create|update|patch|apply|delete";
-
 pub(super) struct Env {
     pub(super) kcp: ControlPlane,
     pub(super) settings: DirectSettings,
@@ -59,10 +52,12 @@ pub(super) struct Env {
     pub(super) webhook: WebhookSettings,
     pub(super) content: Content,
     pub(super) readiness: Readiness,
-    /// Timeout of a connection to a runtime.
+    /// Timeout of a connection to a runtime. By default it is longer than any stall of a loaded machine.
     pub(super) connect_timeout: Duration,
     /// Time limit of a wait of a test.
     pub(super) patience: Duration,
+    /// Runtimes whose requests keep the environment from being settled.
+    connected: Mutex<Vec<ApiServer>>,
     sources: watch::Sender<Option<Arc<Sources>>>,
     registry: Registry,
     running: Option<Running>,
@@ -90,69 +85,6 @@ pub(super) fn bootstrapper(name: &str, spec: &Value) -> Value {
         "apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "RuntimeBootstrapper",
         "metadata": {"name": name}, "spec": spec,
     })
-}
-
-fn manifests(settings: &WebhookSettings, named_secret: Option<&str>) -> Result<Vec<Value>, String> {
-    let image = settings.image.as_deref().unwrap();
-    let version = image.rsplit(':').next().unwrap();
-    if version == "broken" {
-        return Err("no such image".to_owned());
-    }
-    if version == REAL {
-        return Ok(real());
-    }
-    let labels = json!({"app": "rt-bootstrapper"});
-    let mut container = json!({"name": "manager", "image": image});
-    if let Some(landscape) = &settings.landscape {
-        container["args"] = json!([format!("--landscape={landscape}")]);
-    }
-    let role = named_secret.map(|name| {
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-            "metadata": {"name": "rt-bootstrapper"},
-            "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": [name]}],
-        })
-    });
-    let mut all: Vec<Value> = role.into_iter().collect();
-    if version == OLD_VERSION {
-        all.push(json!({
-            "apiVersion": "v1", "kind": "ServiceAccount",
-            "metadata": {"name": "rt-bootstrapper-legacy", "namespace": "kyma-system"},
-        }));
-    }
-    let mut entry = json!({
-        "name": "pods.example",
-        "clientConfig": {"service": {"name": "webhook", "namespace": "kyma-system"}},
-    });
-    if version == VERSION_WITH_CONDITION {
-        entry["matchConditions"] = json!([{"name": "earlier", "expression": "true"}]);
-    }
-    all.extend([
-        json!({
-            "apiVersion": "v1", "kind": "ServiceAccount",
-            "metadata": {"name": "rt-bootstrapper", "namespace": "kyma-system"},
-        }),
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": "rt-bootstrapper"},
-            "webhooks": [entry],
-        }),
-        json!({
-            "apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {
-                "name": "rt-bootstrapper-controller-manager", "namespace": "kyma-system",
-                "labels": {"app.kubernetes.io/version": version},
-            },
-            "spec": {
-                "replicas": 2, "selector": {"matchLabels": labels},
-                "template": {
-                    "metadata": {"labels": labels},
-                    "spec": {"containers": [container]},
-                },
-            },
-        }),
-    ]);
-    Ok(all)
 }
 
 impl Env {
@@ -203,8 +135,9 @@ impl Env {
             sources: watch::Sender::new(Some(Arc::new(content.read()))),
             content,
             readiness: Readiness::default(),
-            connect_timeout: Duration::from_millis(500),
+            connect_timeout: Duration::from_mins(1),
             patience: Duration::from_secs(30),
+            connected: Mutex::default(),
             registry: Registry::default(),
             running: None,
         }
@@ -248,6 +181,8 @@ impl Env {
 
     /// Replaces the kubeconfig of the runtime with a kubeconfig for this cluster.
     pub(super) fn connect(&self, name: &str, cluster: &RuntimeCluster, token: &str) {
+        let server = ApiServer::clone(cluster);
+        self.connected.lock().unwrap().push(server);
         self.kubeconfig(name, &kubeconfig(&cluster.address(), token));
     }
 
@@ -267,6 +202,7 @@ impl Env {
         let fleet = ClientOptions {
             allow_loopback: true,
             connect_timeout: self.connect_timeout,
+            call_timeout: Duration::from_mins(5),
             ..ClientOptions::default()
         };
         let options = DirectOptions {
@@ -331,13 +267,26 @@ impl Env {
         self.sources.send_replace(Some(Arc::new(sources)));
     }
 
-    /// Triggers a reconcile of this runtime by a change of its resource, and waits until it is complete.
-    pub(super) async fn pass(&self, name: &str) {
-        let before = self.passes();
+    /// Restarts the controller with another interval of the resync. With a short interval, [`Self::settle`] may not
+    /// return.
+    pub(super) async fn resync_every(&mut self, interval: Duration) {
+        self.stop().await;
+        self.settings.resync = interval;
+        self.start();
+    }
+
+    /// Triggers a reconcile of this runtime by a change of its resource.
+    pub(super) fn touch(&self, name: &str) {
         let now = format!("{:?}", Instant::now());
         let touch = json!({"metadata": {"annotations": {"touched": now}}});
         self.kcp.merge("runtimebootstrappers", name, &touch);
-        self.until("a pass", |it| it.passes() > before).await;
+    }
+
+    /// Triggers a reconcile of this runtime by a change of its resource, and waits until it is complete.
+    pub(super) async fn pass(&self, name: &str) {
+        let before = self.passes();
+        self.touch(name);
+        self.until_passes(before + 1).await;
         self.settle().await;
     }
 
@@ -374,6 +323,17 @@ impl Env {
         })
     }
 
+    pub(super) async fn until_passes(&self, count: u64) {
+        let what = format!("{count} reconciles");
+        self.until(&what, |it| it.passes() >= count).await;
+    }
+
+    /// Waits for this number of further reconciles: where the controller retries a runtime, [`Self::settle`] may not
+    /// return.
+    pub(super) async fn more_passes(&self, count: u64) {
+        self.until_passes(self.passes() + count).await;
+    }
+
     pub(super) async fn until_ready(&self, name: &str) {
         self.until_condition(name, "Ready", "True Ready").await;
     }
@@ -397,15 +357,21 @@ impl Env {
         reached.await.unwrap();
     }
 
-    /// Waits until no reconcile started and nothing was written for much longer than any wait in these tests. Checks
-    /// are counted, not time, because on a loaded machine time passes in which no task of this thread runs.
+    /// Waits until no reconcile ended and no request was sent for much longer than any wait in these tests. Checks
+    /// are counted, not time, because on a loaded machine time passes in which no task of this thread runs. More
+    /// checks are necessary while a reconcile runs: a request may be blocked by the test, or it may be on its way.
     pub(super) async fn settle(&self) {
-        let state = || (self.passes(), self.kcp.count(WRITES));
+        let received = || -> usize {
+            let connected = self.connected.lock().unwrap();
+            connected.iter().map(ApiServer::received).sum()
+        };
+        let running = || Samples::of(&self.registry).count("active_workers") > 0;
+        let state = || (self.passes(), self.kcp.received(), received());
         let mut ticks = tokio::time::interval(Duration::from_millis(10));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut last, mut unchanged) = (state(), 0);
         let deadline = Instant::now() + self.patience;
-        while unchanged < 15 {
+        while unchanged < if running() { 60 } else { 15 } {
             ticks.tick().await;
             let now = state();
             unchanged = if now == last { unchanged + 1 } else { 0 };

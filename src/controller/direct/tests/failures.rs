@@ -176,7 +176,7 @@ async fn a_runtime_that_is_lost_after_it_was_written_is_a_failure_also_for_the_n
     assert_eq!(second.take(), [""; 0]);
     env.stop().await;
     env.start();
-    env.until("reconciles", |it| it.passes() >= 5).await;
+    env.until_passes(5).await;
     assert_eq!(second.take(), [""; 0]);
     // The failure also remains after a change of the configuration.
     let before = progress(&env, CONFIGURATION_LANE)["revision"].clone();
@@ -216,7 +216,7 @@ async fn a_runtime_without_ready_pods_holds_the_next_step_under_the_next_leader_
     let (mut env, first, second) = upgrade_without_pods().await;
     env.stop().await;
     env.start();
-    env.until("reconciles", |it| it.passes() >= 6).await;
+    env.until_passes(6).await;
     assert_eq!(second.take(), [""; 0]);
     assert_eq!(count(&env, WEBHOOK_LANE, "done"), 0);
     first.roll_out();
@@ -244,7 +244,7 @@ async fn a_runtime_without_ready_pods_that_is_lost_is_a_failure_for_the_next_lea
         first.outage(503);
     }
     env.start();
-    env.until("reconciles", |it| it.passes() >= 6).await;
+    env.until_passes(6).await;
     env.until("stopped", |it| is_stopped(it, WEBHOOK_LANE))
         .await;
     assert_eq!(second.take(), [""; 0]);
@@ -268,7 +268,7 @@ async fn a_runtime_that_is_lost_while_it_soaks_is_a_failure_for_the_next_leader(
     env.stop().await;
     env.settings.rollouts.webhook.soak = Duration::ZERO;
     env.start();
-    env.until("reconciles", |it| it.passes() >= 6).await;
+    env.until_passes(6).await;
     assert_eq!(second.take(), [""; 0]);
     assert!(is_stopped(&env, WEBHOOK_LANE));
 }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use rstest::rstest;
-use serde_json::json;
 use testkit::apiserver::Hold;
 use testkit::logs::Logs;
 use tokio::time::Instant;
@@ -83,8 +82,7 @@ async fn retry_after_is_honoured_whatever_changes() {
     clusters[0].take();
     env.content.registry("three.example");
     env.publish();
-    let touch = json!({"metadata": {"annotations": {"touched": "now"}}});
-    env.kcp.merge("runtimebootstrappers", "a", &touch);
+    env.touch("a");
     env.until("asked again", |_| !clusters[0].tokens().is_empty())
         .await;
     assert!(
@@ -129,14 +127,10 @@ async fn a_panic_in_a_pass_does_not_lose_the_runtime() {
 async fn a_change_during_a_pass_leads_to_another_one_and_never_to_two_at_once() {
     let (env, _clusters) = Env::converged(&["a"]).await;
     let hold = env.kcp.fault("get secrets").hold();
-    let touch = |text: &str| {
-        let annotation = json!({"metadata": {"annotations": {"touched": text}}});
-        env.kcp.merge("runtimebootstrappers", "a", &annotation);
-    };
-    touch("once");
+    env.touch("a");
     env.until("begun", |_| hold.hits() == 1).await;
-    touch("twice");
-    touch("three times");
+    env.touch("a");
+    env.touch("a");
     env.settle().await;
     assert_eq!(hold.hits(), 1);
     let before = env.kcp.count("get secrets");
@@ -226,8 +220,7 @@ async fn a_failing_control_plane_is_logged_once_and_not_for_every_runtime() {
     let logs = Logs::of(Level::WARN);
     let refusal = env.kcp.fault("get secrets").status(500);
     for name in ["a", "b", "c"] {
-        let touch = json!({"metadata": {"annotations": {"touched": name}}});
-        env.kcp.merge("runtimebootstrappers", name, &touch);
+        env.touch(name);
     }
     env.until("tried", |_| refusal.hits() >= 6).await;
     let lines = logs.lines().into_iter();

@@ -18,11 +18,10 @@ pub(super) const WEBHOOK_LANE: &str = "webhook";
 
 pub(super) const NEXT_IMAGE: &str = "registry.example/webhook:0.2.0";
 
-/// Returns a controller with a connect timeout for a machine under load, and the names of its runtimes. A runtime
-/// takes 0.15 s of an idle core, and thirty times as long while the suites on clusters run.
+/// Returns a controller, and the names of its runtimes. A runtime takes 0.15 s of an idle core, and thirty times as
+/// long while the suites on clusters run.
 fn many(size: usize) -> (Env, Vec<String>) {
     let mut env = Env::new();
-    env.connect_timeout = Duration::from_secs(10);
     env.patience = Duration::from_secs(5) * u32::try_from(size).unwrap();
     let names = (0..size).map(|number| format!("r{number:03}"));
     (env, names.collect())
@@ -156,9 +155,7 @@ async fn an_exceeded_failure_limit_keeps_every_later_step_untouched(#[case] size
     })
     .await;
     // The controller retries the failed runtimes, so `settle` would not return.
-    let passes = env.passes();
-    env.until("more reconciles", |it| it.passes() >= passes + 10)
-        .await;
+    env.more_passes(10).await;
     let upgraded = upgraded(&clusters);
     assert!(!upgraded.is_empty());
     assert!(upgraded.iter().all(|place| *place < 5), "{upgraded:?}");
@@ -178,9 +175,7 @@ async fn a_later_step_waits_for_the_one_before() {
     env.until("the first step", |_| upgraded(first).len() == first.len())
         .await;
     // The controller repeatedly observes the first step.
-    let passes = env.passes();
-    env.until("more reconciles", |it| it.passes() >= passes + 20)
-        .await;
+    env.more_passes(20).await;
     assert_eq!(upgraded(rest), [0; 0]);
     first.iter().for_each(RuntimeCluster::roll_out);
     env.until("all others", |_| upgraded(rest).len() == rest.len())
@@ -307,7 +302,7 @@ async fn failures_beside_an_invalid_document_stop_the_rollout_under_the_next_lea
     env.stop().await;
     env.settings.max_concurrent_reconciles = 2;
     env.start();
-    env.until("reconciles", |it| it.passes() >= 4).await;
+    env.until_passes(4).await;
     let tried = clusters.iter().filter(|it| !it.take().is_empty());
     assert_eq!(tried.count(), 1);
 }

@@ -176,15 +176,15 @@ async fn beside_the_controller_signal_an_orphaned_runtime_is_only_marked() {
 }
 
 /// At one signal a second, all reconciles would wait for the rate limit: the other runtime would be ready when all
-/// but two are signaled, twelve seconds later.
+/// but two are signaled, 24 seconds later.
 #[tokio::test]
 async fn many_runtimes_that_are_handed_back_do_not_delay_others() {
     let mut env = Env::new();
-    // The last signal is sent after 14 seconds.
-    env.patience = Duration::from_mins(1);
+    // The last signal is sent after 26 seconds.
+    env.patience = Duration::from_mins(2);
     env.settings.max_concurrent_reconciles = 2;
     env.settings.signals_per_second = NonZeroU32::MIN;
-    let names: Vec<String> = ('a'..='n').map(String::from).collect();
+    let names: Vec<String> = ('a'..='z').map(String::from).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let clusters = env.converge(&names).await;
     for name in &names {
@@ -248,8 +248,7 @@ async fn finalizer_of_another_client_stays_and_the_runtime_is_not_reconciled_aga
     env.settle().await;
     // A change of the runtime and of its kubeconfig before the resource is deleted does not start a reconcile.
     clusters[0].take();
-    let touch = json!({"metadata": {"annotations": {"touched": "now"}}});
-    env.kcp.merge("runtimebootstrappers", "a", &touch);
+    env.touch("a");
     env.connect("a", &clusters[0], "first");
     env.settle().await;
     assert_eq!(clusters[0].tokens(), [""; 0]);
@@ -310,9 +309,16 @@ async fn a_runtime_that_is_handed_back_is_told_to_the_manager(
     let spec = json!({"paused": true, "deletionPolicy": "Orphan", "deletionTimeoutSeconds": 0});
     env.kcp
         .merge("runtimebootstrappers", "a", &json!({"spec": spec}));
-    env.settle().await;
+    env.until("the spec is observed", |it| {
+        it.status("a")["observedGeneration"] == 2
+    })
+    .await;
     env.content.password = Some("two");
     env.publish();
+    env.until("the other one is written", |_| {
+        clusters[1].answered(INSTALL[4])
+    })
+    .await;
     env.until_condition("a", condition, wanted).await;
     env.kcp.delete("runtimebootstrappers", "a");
     until_gone(&env, "a").await;
@@ -340,7 +346,8 @@ async fn handing_back(code: u16, seconds: u32) -> (Env, Vec<RuntimeCluster>, Fau
 #[tokio::test]
 async fn the_finalizer_holds_until_the_manager_was_told(#[case] code: u16, #[case] seconds: u32) {
     let (mut env, _clusters, refusal) = handing_back(code, seconds).await;
-    env.settle().await;
+    env.until("refused again and again", |_| refusal.hits() >= 3)
+        .await;
     env.stop().await;
     assert!(env.kcp.object("runtimebootstrappers", "a").is_some());
     refusal.stop();
@@ -409,7 +416,7 @@ async fn what_may_not_be_read_is_not_taken_for_gone(#[case] policy: &str, #[case
     let said = env.status("a")["conditions"].to_string();
     let right = "get mutatingwebhookconfigurations.admissionregistration.k8s.io";
     assert!(said.contains(right), "{said}");
-    env.settle().await;
+    env.more_passes(3).await;
     assert_eq!(clusters[0].take(), [""; 0]);
     assert!(env.kcp.object("runtimebootstrappers", "a").is_some());
     if gives_up {

@@ -154,9 +154,7 @@ async fn each_change_of_a_rollout_is_one_event() {
     let (mut env, clusters) = one_after_the_other().await;
     let refusal = fail(&mut env, &clusters[0]).await;
     // The controller retries the failed runtime.
-    let passes = env.passes();
-    env.until("more reconciles", |it| it.passes() >= passes + 3)
-        .await;
+    env.more_passes(3).await;
     refusal.stop();
     env.until("completed", |it| is_completed(it, CONFIGURATION_LANE))
         .await;
@@ -179,9 +177,8 @@ async fn workqueue_depth_counts_due_reconciles_that_have_not_started() {
     // All runtimes are due at the resync, and none is due now.
     assert!(env.metric("workqueue_depth", 0));
     let holds: Vec<Hold> = clusters.iter().map(|it| it.fault("*").hold()).collect();
-    let touch = json!({"metadata": {"annotations": {"touched": "now"}}});
     for name in names {
-        env.kcp.merge("runtimebootstrappers", name, &touch);
+        env.touch(name);
     }
     // The second reconcile starts when the first one counts as slow, and the third one starts after both.
     env.until("two reconciles run", |it| it.metric("active_workers", 2))

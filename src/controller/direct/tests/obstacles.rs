@@ -27,7 +27,7 @@ async fn a_namespace_that_is_being_deleted_is_not_written_into() {
         !clusters[1].take().is_empty()
     })
     .await;
-    env.settle().await;
+    env.more_passes(3).await;
     assert_eq!(clusters[0].take(), [""; 0]);
     clusters[0].change(KYMA, |it| {
         let metadata = it["metadata"].as_object_mut().unwrap();
@@ -66,9 +66,8 @@ const CONTENT_HASH: &str = "rt-bootstrapper.kyma-project.io/content-hash";
 /// The configuration is complete, and the later write of the webhook configuration is rejected.
 #[tokio::test]
 async fn the_configuration_that_arrived_is_said_although_a_later_write_is_refused() {
-    let mut env = Env::new();
-    env.settings.resync = Duration::from_millis(400);
-    let clusters = env.converge(&["a"]).await;
+    let (mut env, clusters) = Env::converged(&["a"]).await;
+    env.resync_every(Duration::from_millis(400)).await;
     let cluster = &clusters[0];
     let before = env.status("a")["configuration"].clone();
     cluster.refuse(INSTALL[6], 422);
@@ -122,8 +121,8 @@ const SERVICE_ACCOUNT: &str = "serviceaccounts kyma-system/rt-bootstrapper";
 /// Returns a runtime on which only a manifest of the webhook is missing. Its API server rejects that manifest.
 async fn with_a_refused_manifest() -> (Env, RuntimeCluster) {
     let mut env = Env::new();
-    env.settings.resync = Duration::from_millis(400);
     let cluster = env.converge(&["a"]).await.remove(0);
+    env.resync_every(Duration::from_millis(400)).await;
     cluster.refuse(INSTALL[1], 422);
     cluster.drop_object(SERVICE_ACCOUNT);
     env.until_condition("a", "Installed", "False ApplyFailed")
@@ -167,6 +166,11 @@ async fn revoked_credentials_are_deleted_beside_a_refused_manifest() {
         cluster.kyma("secrets/registry-credentials").is_none()
     })
     .await;
+    // The condition was the same before the reconcile that deletes the Secret.
+    env.until("reported", |it| {
+        it.status("a")["configuration"]["pullSecretHash"].is_null()
+    })
+    .await;
     assert_eq!(env.condition("a", "Installed"), "False ApplyFailed");
 }
 
@@ -174,8 +178,8 @@ async fn revoked_credentials_are_deleted_beside_a_refused_manifest() {
 #[tokio::test]
 async fn revoked_credentials_are_deleted_beside_a_refused_trust_bundle() {
     let mut env = Env::new();
-    env.settings.resync = Duration::from_millis(400);
     let cluster = env.converge(&["a"]).await.remove(0);
+    env.resync_every(Duration::from_millis(400)).await;
     cluster.refuse(INSTALL[3], 422);
     env.content.roots = Some(roots());
     env.content.password = None;

@@ -29,7 +29,7 @@ async fn a_change_of_ready_is_an_event_with_runtime_and_version_and_one_a_minute
         "{note}"
     );
     let outage = clusters[0].outage(503);
-    env.pass("a").await;
+    env.touch("a");
     env.until_condition("a", "Reachable", "False APIServerError")
         .await;
     outage.stop();
@@ -76,7 +76,7 @@ async fn a_status_that_the_control_plane_rejects_is_sent_again_by_the_next_recon
     let status = "apply runtimebootstrappers/status";
     let refusal = env.kcp.fault(status).times(1).status(422);
     let _outage = clusters[0].outage(503);
-    env.pass("a").await;
+    env.touch("a");
     env.until("refused", |_| refusal.hits() == 1).await;
     env.until_condition("a", "Reachable", "False APIServerError")
         .await;

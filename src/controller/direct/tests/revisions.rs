@@ -56,7 +56,7 @@ async fn a_runtime_that_joins_while_the_rollout_is_stopped_has_the_completed_rev
     assert_eq!(image(&joined), "registry.example/webhook:0.1.0");
     // The step of the runtime has not started, so drift is repaired with the previous revision.
     joined.drop_object(WEBHOOK);
-    env.pass("c").await;
+    env.touch("c");
     env.until("repaired", |_| joined.find(WEBHOOK).is_some())
         .await;
     assert_eq!(image(&joined), "registry.example/webhook:0.1.0");

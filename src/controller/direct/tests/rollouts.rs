@@ -91,8 +91,7 @@ async fn a_pass_that_a_new_version_overtakes_starts_it_on_no_runtime() {
     let (mut env, clusters) = Env::converged(&["a"]).await;
     pause(&env, CONFIGURATION_LANE).await;
     let hold = clusters[0].fault("*").hold();
-    let touch = json!({"metadata": {"annotations": {"touched": "now"}}});
-    env.kcp.merge("runtimebootstrappers", "a", &touch);
+    env.touch("a");
     env.until("the pass has begun", has_begun).await;
     let before = progress(&env, CONFIGURATION_LANE)["revision"].clone();
     env.content.registry("two.example");
@@ -181,7 +180,7 @@ async fn a_rollout_that_its_failure_limit_stopped_stays_stopped_under_the_next_l
     env.start();
     env.until("passes", |it| it.passes() > 3 && tried() > 0)
         .await;
-    env.settle().await;
+    env.more_passes(3).await;
     assert_eq!(tried(), 1);
     assert!(is_stopped(&env));
     // The failure is corrected, and the other runtimes follow.

@@ -42,9 +42,10 @@ async fn landscape_of_the_controller_reaches_runtimes_and_a_change_of_it_rolls_o
 #[tokio::test]
 async fn landscape_of_a_resource_reaches_that_runtime_alone_and_drift_of_it_is_repaired() {
     let mut env = Env::new();
-    env.settings.resync = std::time::Duration::from_millis(400);
     env.webhook.landscape = Some("all".to_owned());
     let clusters = env.converge(&["a", "b"]).await;
+    env.resync_every(std::time::Duration::from_millis(400))
+        .await;
     set(&env, "a", &json!({"landscape": "own"}));
     until_landscape(&env, &clusters[0], "own").await;
     env.until_ready("a").await;

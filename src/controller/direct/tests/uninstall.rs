@@ -178,9 +178,7 @@ async fn copies_are_deleted_once_the_webhooks_pods_are_gone() {
         cluster.answered("delete deployments")
     })
     .await;
-    let passes = env.passes();
-    env.until("some more passes", |it| it.passes() > passes + 3)
-        .await;
+    env.more_passes(4).await;
     assert_eq!(
         cluster.take(),
         [
@@ -235,7 +233,7 @@ async fn uninstallation_without_rights_to_the_copies_says_so_and_begins_nothing(
         message(&env),
         json!(format!("missing permissions: {right}"))
     );
-    env.settle().await;
+    env.more_passes(3).await;
     assert_eq!(cluster.take(), [""; 0]);
     assert!(!is_gone(&env));
     cluster.behave(|it| it.rights = Rights::default());

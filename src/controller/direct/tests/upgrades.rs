@@ -153,9 +153,7 @@ async fn a_match_condition_of_the_earlier_version_stays_until_the_next_one_is_ro
     })
     .await;
     // The controller repeatedly observes the Deployment.
-    let passes = env.passes();
-    env.until("more reconciles", |it| it.passes() >= passes + 10)
-        .await;
+    env.more_passes(10).await;
     assert_eq!(conditions(), earlier);
     clusters[0].roll_out();
     env.until("it is removed", |_| conditions() != earlier)
@@ -260,9 +258,7 @@ async fn the_runtime_with_the_lower_wave_starts_first(
     env.until("the second runtime", |_| clusters[1].answered(INSTALL[5]))
         .await;
     // The controller repeatedly observes the Deployment.
-    let passes = env.passes();
-    env.until("more reconciles", |it| it.passes() >= passes + 10)
-        .await;
+    env.more_passes(10).await;
     assert!(!clusters[0].answered(INSTALL[5]));
     clusters[1].roll_out();
     env.until("the first runtime", |_| clusters[0].answered(INSTALL[5]))
