@@ -87,7 +87,7 @@ fn access(server: &TlsServer) -> Access {
 
 /// Waits for a state that is reached without another action of the test.
 async fn until(what: &str, state: impl Fn() -> bool) {
-    let limit = Duration::from_secs(10);
+    let limit = Duration::from_mins(1);
     let reached = testkit::until::until(what, limit, || async { state() });
     reached.await.unwrap();
 }

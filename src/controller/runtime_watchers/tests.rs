@@ -260,6 +260,13 @@ impl Env {
     }
 }
 
+/// Checks that a state remains for longer than the pause of a removal.
+async fn stays(state: impl Fn() -> bool) {
+    let span = BACKOFF.base + Duration::from_secs(1);
+    let stays = testkit::until::holds("it stays", span, || async { state() });
+    stays.await.unwrap();
+}
+
 fn entries(cluster: &RuntimeCluster) -> Vec<String> {
     let Some(webhooks) = cluster.find(WEBHOOKS) else {
         return Vec::new();

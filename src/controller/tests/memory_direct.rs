@@ -141,7 +141,7 @@ async fn what_is_kept_of_an_idle_runtime_is_small() {
     let runtimes = inventory::runtimes(&options.client, "kcp-system", &options.readiness);
     let running = tokio::spawn(run(options, runtimes, token.clone()));
     // The controller watches Runtimes, kubeconfig Secrets, `RuntimeBootstrapper`s and rollouts.
-    until("four watches", Duration::from_secs(30), || async {
+    until("four watches", Duration::from_mins(5), || async {
         server.count("watch") >= 4
     })
     .await

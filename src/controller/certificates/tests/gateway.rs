@@ -144,10 +144,15 @@ async fn the_gateway_presents_a_certificate_of_a_new_ca_once_all_watchers_trust_
     env.server().put(&secret(CA, new.pem(), ""));
     env.server().put(&leaf(&new));
     until(|| env.gateway("ca.crt").matches("BEGIN CERTIFICATE").count() == 2).await;
-    let reads = env.kcp.count("get secrets");
+    // A reconcile begins with this list, and reconciles do not overlap.
+    let reconciles = || env.kcp.count("list gateways");
+    let earlier = reconciles();
     env.acknowledged
         .send_replace(Some(bundle_sha256(old.pem().as_bytes())));
-    until(|| env.kcp.count("get secrets") >= reads + 3).await;
+    until(|| reconciles() > earlier).await;
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    env.kcp.merge("gateways", "klm-watcher", &label);
+    until(|| reconciles() >= earlier + 2).await;
     assert_eq!(env.gateway("tls.crt"), before);
     let bundle = env.gateway("ca.crt");
     env.acknowledged

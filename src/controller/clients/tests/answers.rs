@@ -321,7 +321,7 @@ async fn timed_out(server: &TlsServer) {
         "{error:?}"
     );
     assert!(error.transient());
-    assert!(begun.elapsed() < limit * 10, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < limit * 100, "{:?}", begun.elapsed());
     assert_eq!(
         env.count("runtime_requests_total{verb=\"list\",code=\"<error>\"}"),
         1

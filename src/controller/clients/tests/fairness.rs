@@ -11,7 +11,10 @@ use super::*;
 #[tokio::test]
 async fn a_thousand_runtimes_leave_nothing_behind() {
     let server = answering(BOTH).await;
-    let env = Env::new(|_| ());
+    let env = Env::new(|it| {
+        it.connect_timeout = Duration::from_mins(1);
+        it.call_timeout = Duration::from_mins(1);
+    });
     let most = AtomicUsize::new(0);
     stream::iter(0..1_000)
         .for_each_concurrent(100, async |_| {

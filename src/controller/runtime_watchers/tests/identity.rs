@@ -41,6 +41,7 @@ async fn a_runtime_that_passes_to_another_kyma_keeps_its_watcher() {
         env.runtimes("Installed") == 1 && env.runtimes("RuntimeIDConflict") == 0
     })
     .await;
+    stays(|| entries(&cluster) == [entry("klm")]).await;
     assert_eq!(deletions(&cluster), [""; 0]);
 }
 
@@ -63,10 +64,7 @@ async fn a_kyma_that_is_created_again_has_its_watcher() {
         entries(&cluster) == both && env.runtimes("Installed") == 1
     })
     .await;
-    // The time span is longer than the pause of the removal.
-    let span = BACKOFF.base + Duration::from_secs(1);
-    let stays = testkit::until::holds("it stays", span, || async { entries(&cluster) == both });
-    stays.await.unwrap();
+    stays(|| entries(&cluster) == both).await;
 }
 
 #[tokio::test]

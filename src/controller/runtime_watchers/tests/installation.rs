@@ -263,7 +263,7 @@ async fn a_watcher_stays_for_the_runtime_bootstrapper_of_a_deleted_kyma() {
         env.kcp.requests_of(watch).len() > watches
     })
     .await;
-    assert_eq!(cluster.inventory(), before);
+    stays(|| cluster.inventory() == before).await;
     let writes = cluster.take();
     assert_eq!(writes, [""; 0]);
 }
