@@ -5,7 +5,7 @@
 //! while no replica was the leader. cert-manager may write the Secret of an issuance that began before; a Secret
 //! without a Certificate is deleted at the start, [`ISSUANCE`] after a deletion, and every [`RESYNC`].
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,6 +16,7 @@ use component_base::telemetry::{LogLimit, error_chain};
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions};
 use kube::runtime::applier;
 use kube::runtime::controller::{Action, Config as Concurrency, Error};
@@ -276,6 +277,7 @@ impl Context {
             if is_unfinished {
                 self.delete_secret(name).await?;
                 self.unfinished().remove(name);
+                self.deleted.notify_one();
             }
             return Ok(());
         };
@@ -288,14 +290,10 @@ impl Context {
         // Secret is left. The Secret is deleted a second time after the Certificate, because cert-manager issues
         // certificates as long as the Certificate exists.
         self.delete_secret(name).await?;
-        let parameters = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: live.uid(),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
-        let deleted = self.certificates.delete(name, &parameters).await;
+        let deleted = self
+            .certificates
+            .delete(name, &deletion_of(live.uid()))
+            .await;
         deleted.unless_gone()?;
         self.delete_secret(name).await?;
         self.unfinished().remove(name);
@@ -306,32 +304,61 @@ impl Context {
     }
 
     async fn delete_orphans_repeatedly(&self) {
+        // Before, each Kyma looks as if it did not exist.
+        if self.kymas.store.wait_until_ready().await.is_err() {
+            return;
+        }
+        let mut failures = 0;
         loop {
             if let Err(error) = self.delete_orphans().await {
                 let error = error_chain(&error);
-                tracing::warn!(error, "failed to delete Secrets without a Certificate");
+                tracing::warn!(
+                    error,
+                    "failed to delete Secrets without a Certificate, backing off"
+                );
+                sleep(RETRY.delay(failures, fastrand::u64(..))).await;
+                failures += 1;
+                continue;
             }
-            let deleted = async {
-                self.deleted.notified().await;
+            failures = 0;
+            if timeout(RESYNC, self.deleted.notified()).await.is_ok() {
                 sleep(ISSUANCE).await;
-            };
-            // Without a deletion, the wait ends after the interval.
-            let _ = timeout(RESYNC, deleted).await;
+            }
         }
     }
 
-    /// Deletes the Secrets of Kymas that no longer exist and have no Certificate.
+    /// Deletes the Secrets of runtimes that get no certificate and have no Certificate. A Secret of another control plane
+    /// or of another namespace of Kymas stays.
+    ///
+    /// # Errors
+    /// The first failure. A Secret that cannot be deleted does not protect others.
     async fn delete_orphans(&self) -> kube::Result<()> {
-        let secrets = names(&self.secrets).await?;
-        let certificates = names(&self.certificates).await?;
-        for name in secrets.difference(&certificates) {
-            let Some(kyma) = name.strip_suffix(NAME_SUFFIX) else {
-                continue;
-            };
-            if self.kymas.is_gone(kyma).await? && self.certificates.get_opt(name).await?.is_none() {
-                self.delete_secret(name).await?;
-                tracing::info!(secret = name, "Secret without a Certificate deleted");
+        let secrets = listed(&self.secrets).await?;
+        let certificates = listed(&self.certificates).await?;
+        let mut result = Ok(());
+        for (name, secret) in secrets {
+            let namespace = secret.annotations.as_ref();
+            let namespace = namespace.and_then(|it| it.get(KYMA_NAMESPACE_ANNOTATION));
+            let is_own = namespace == Some(&self.options.settings.kyma_namespace);
+            if is_own && !certificates.contains_key(&name) {
+                result = result.and(self.delete_orphan(&name, secret.uid).await);
             }
+        }
+        result
+    }
+
+    async fn delete_orphan(&self, name: &str, uid: Option<String>) -> kube::Result<()> {
+        let Some(kyma) = name.strip_suffix(NAME_SUFFIX) else {
+            return Ok(());
+        };
+        let gets_none = match self.kymas.get(kyma) {
+            Some(kyma) => kyma.is_bootstrapper() && !kyma.has_domain(),
+            None => self.kymas.is_gone(kyma).await?,
+        };
+        if gets_none && self.certificates.get_opt(name).await?.is_none() {
+            let deleted = self.secrets.delete(name, &deletion_of(uid)).await;
+            deleted.unless_gone()?;
+            tracing::info!(secret = name, "Secret without a Certificate deleted");
         }
         Ok(())
     }
@@ -443,20 +470,33 @@ impl Context {
     }
 }
 
-/// Returns the names of all objects with the labels of a Certificate for a runtime and of its Secret.
-async fn names<K: Clone + DeserializeOwned + Debug>(
-    api: &Api<K>,
-) -> kube::Result<BTreeSet<String>> {
+/// Returns the metadata, by name, of all objects with the labels of a Certificate for a runtime and of its Secret.
+async fn listed<K>(api: &Api<K>) -> kube::Result<BTreeMap<String, ObjectMeta>>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
     let labels = format!("{PURPOSE_LABEL}={PURPOSE},{MANAGED_BY_LABEL}={CONTROLLER_FIELD_MANAGER}");
     let mut parameters = ListParams::default().labels(&labels).limit(PAGE);
-    let mut names = BTreeSet::new();
+    let mut listed = BTreeMap::new();
     loop {
         let page = api.list_metadata(&parameters).await?;
-        names.extend(page.items.into_iter().filter_map(|it| it.metadata.name));
+        let named = page.items.into_iter().map(|it| it.metadata);
+        listed.extend(named.filter_map(|it| Some((it.name.clone()?, it))));
         match page.metadata.continue_.filter(|it| !it.is_empty()) {
             Some(token) => parameters = parameters.continue_token(&token),
-            None => return Ok(names),
+            None => return Ok(listed),
         }
+    }
+}
+
+/// Returns parameters that delete only the object with the UID.
+fn deletion_of(uid: Option<String>) -> DeleteParams {
+    DeleteParams {
+        preconditions: Some(Preconditions {
+            uid,
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
     }
 }
 
