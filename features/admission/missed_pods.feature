@@ -46,7 +46,7 @@ Feature: Pods that were created while no replica of the webhook answered
     And metric "pod_eviction_forbidden_namespaces" of component webhook is at least 1 in one replica
 
   @serial @cluster @slow
-  Scenario: A thousand missed Pods are found within a minute
+  Scenario: A thousand missed Pods are found within two minutes
     Given component webhook is stopped
     When ReplicaSet "shop/one" is created with:
       """

@@ -66,5 +66,5 @@ Feature: The admission endpoint keeps to its protocol whatever it receives
   @serial @cluster
   Scenario: A review costs no request to the API server
     Given Namespace "shop" with annotation "rt-cfg.kyma-project.io/set-fips-mode=true"
-    When 100 Pods with annotation "rt-cfg.kyma-project.io/all=true" are created with dry run in Namespace "shop"
+    When 500 Pods with annotation "rt-cfg.kyma-project.io/all=true" are created with dry run in Namespace "shop"
     Then component webhook reviewed each of them without a request to the API server

@@ -9,7 +9,7 @@ Feature: Outage of KCP
     When KCP becomes unreachable: <fault>
     And 100 Kymas are created in Namespace "shop"
     Then manager "lifecycle-manager" has received no event for the created Kymas
-    And AdmissionReviews were not delayed by more than 500ms
+    And nine of ten AdmissionReviews took at most 500ms
     When KCP becomes reachable again
     Then manager "lifecycle-manager" receives an event for each of the created Kymas
 
@@ -25,7 +25,7 @@ Feature: Outage of KCP
     And 100 Kymas are created in Namespace "shop"
     Then metric "watcher_listener_rejected_events_total{reason="runtime_limit"}" of manager "lifecycle-manager" increases by at least 1
     And manager "lifecycle-manager" has received no event for the created Kymas
-    And AdmissionReviews were not delayed by more than 500ms
+    And nine of ten AdmissionReviews took at most 500ms
     When KCP becomes reachable again
     Then manager "lifecycle-manager" receives an event for each of the created Kymas
 
@@ -34,7 +34,7 @@ Feature: Outage of KCP
   Scenario: Events are delivered late while KCP answers slowly
     When KCP becomes unreachable: requests are delayed by 5 seconds
     And 10 Kymas are created in Namespace "shop"
-    Then AdmissionReviews were not delayed by more than 500ms
+    Then nine of ten AdmissionReviews took at most 500ms
     And manager "lifecycle-manager" receives an event for each of the created Kymas after at least 4 seconds
 
   @serial @node

@@ -243,7 +243,7 @@ async fn watcher_that_is_replaced_during_a_check_has_shown_nothing(
     assert!(reason.contains("was replaced meanwhile"), "{reason}");
 }
 
-/// The scenario `watcher-status` has these two changes, and its run must take at most 20 seconds.
+/// The scenario `watcher-status` has these two changes, and its run must take at most a minute.
 #[tokio::test(start_paused = true)]
 async fn two_changes_take_less_than_twenty_seconds_of_waiting() {
     let server = runtime();

@@ -199,7 +199,7 @@ async fn no_calls(scenario: &mut Scenario) -> Result {
     ensure!(reviewed >= before(2), "only {reviewed} reviews");
     // Each watch is renewed every few minutes, independent of reviews. A request for each review would be as many requests as
     // reviews.
-    let watches = before(2) / 2.0;
+    let watches = before(2) / 10.0;
     let seen = format!("{called} requests to the API server");
     check(called < watches, seen)
 }

@@ -8,7 +8,7 @@ use testkit::until::until;
 use super::*;
 use crate::admission::sync_delivery::MAX_TIMEOUT;
 use crate::certificates::Certificates;
-use crate::delivery::sync::Waits;
+use crate::delivery::sync::{WAITS, Waits};
 use crate::delivery::{Channel, ChannelOptions, KcpAddress, Timeouts};
 use crate::fixture::{Kcp, Reply, Secret, certified, closed_port};
 
@@ -71,7 +71,8 @@ impl SyncFixture {
 
 #[tokio::test]
 async fn kcp_is_told_before_the_answer() {
-    let sync = sync().await;
+    let mut sync = sync().await;
+    assert_eq!(sync.delivery().waits, WAITS);
     assert_eq!(sync.says("/validate/kyma").await, "kcp request succeeded");
     let [received] = sync.kcp.received().try_into().unwrap();
     assert!(

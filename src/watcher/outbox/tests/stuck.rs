@@ -141,7 +141,7 @@ fn a_put_on_a_frozen_disk_is_kept_in_memory_and_nothing_waits_for_the_disk() {
     });
     assert_eq!(taken, 3);
     // After a while the disk counts as failed, and a put does not wait at all.
-    fixture.set_stalled(Duration::from_secs(1));
+    fixture.set_stalled(TimeLimits::default().stalled);
     until(|| !on_disk(&fixture));
     assert_eq!(put(&fixture, 4), Stored::MemoryOnly);
     let failure = fixture.outbox.shared.lock().handoff.failure.clone();
@@ -315,7 +315,7 @@ fn a_start_on_a_frozen_disk_goes_on_in_memory_and_finds_the_spool_later() {
     let go = freeze(&disk, Operation::Append);
     let begun = Instant::now();
     let time_limits = TimeLimits {
-        open: Duration::from_millis(100),
+        open: TimeLimits::default().open,
         ..LONG_LIMITS
     };
     let mut fixture = Fixture::with(
