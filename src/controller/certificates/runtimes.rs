@@ -47,7 +47,7 @@ const CONCURRENCY: u16 = 16;
 const ISSUANCE: Duration = Duration::from_secs(30);
 
 /// Number of objects in one page of a list.
-const PAGE: u32 = 500;
+pub(super) const PAGE: u32 = 500;
 
 /// Minimum interval between log lines about equal failures of Kymas.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -333,16 +333,18 @@ impl Context {
     /// # Errors
     /// The first failure. A Secret that cannot be deleted does not protect others.
     async fn delete_orphans(&self) -> kube::Result<()> {
-        let secrets = listed(&self.secrets).await?;
-        let certificates = listed(&self.certificates).await?;
+        let namespace = &self.options.settings.kyma_namespace;
+        let is_own = |it: &ObjectMeta| {
+            let annotations = it.annotations.as_ref();
+            annotations.and_then(|it| it.get(KYMA_NAMESPACE_ANNOTATION)) == Some(namespace)
+        };
+        let mut orphans = uids(&self.secrets, is_own).await?;
+        for name in uids(&self.certificates, |_| true).await?.keys() {
+            orphans.remove(name);
+        }
         let mut result = Ok(());
-        for (name, secret) in secrets {
-            let namespace = secret.annotations.as_ref();
-            let namespace = namespace.and_then(|it| it.get(KYMA_NAMESPACE_ANNOTATION));
-            let is_own = namespace == Some(&self.options.settings.kyma_namespace);
-            if is_own && !certificates.contains_key(&name) {
-                result = result.and(self.delete_orphan(&name, secret.uid).await);
-            }
+        for (name, uid) in orphans {
+            result = result.and(self.delete_orphan(&name, uid).await);
         }
         result
     }
@@ -470,21 +472,26 @@ impl Context {
     }
 }
 
-/// Returns the metadata, by name, of all objects with the labels of a Certificate for a runtime and of its Secret.
-async fn listed<K>(api: &Api<K>) -> kube::Result<BTreeMap<String, ObjectMeta>>
+/// Returns the UIDs, by name, of the objects that have the labels of a Certificate for a runtime and of its Secret, and that
+/// `is_wanted` accepts. Pages of metadata are read, because the metadata of thousands of objects needs much memory.
+async fn uids<K>(
+    api: &Api<K>,
+    is_wanted: impl Fn(&ObjectMeta) -> bool,
+) -> kube::Result<BTreeMap<String, Option<String>>>
 where
     K: Clone + DeserializeOwned + Debug,
 {
     let labels = format!("{PURPOSE_LABEL}={PURPOSE},{MANAGED_BY_LABEL}={CONTROLLER_FIELD_MANAGER}");
     let mut parameters = ListParams::default().labels(&labels).limit(PAGE);
-    let mut listed = BTreeMap::new();
+    let mut uids = BTreeMap::new();
     loop {
         let page = api.list_metadata(&parameters).await?;
-        let named = page.items.into_iter().map(|it| it.metadata);
-        listed.extend(named.filter_map(|it| Some((it.name.clone()?, it))));
+        let wanted = page.items.into_iter().map(|it| it.metadata);
+        let wanted = wanted.filter(&is_wanted);
+        uids.extend(wanted.filter_map(|it| Some((it.name?, it.uid))));
         match page.metadata.continue_.filter(|it| !it.is_empty()) {
             Some(token) => parameters = parameters.continue_token(&token),
-            None => return Ok(listed),
+            None => return Ok(uids),
         }
     }
 }

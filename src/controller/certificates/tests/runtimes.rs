@@ -4,6 +4,7 @@ use rstest::rstest;
 use tokio::time::sleep;
 
 use super::*;
+use crate::certificates::runtimes::PAGE;
 
 #[tokio::test]
 async fn each_kyma_gets_a_certificate_that_follows_it() {
@@ -128,6 +129,20 @@ async fn a_secret_that_is_issued_after_the_deletion_is_deleted(
     for name in ["other", "foreign-webhook-tls", "elsewhere-webhook-tls"] {
         assert!(env.secret(name).is_some(), "{name}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_on_a_later_page_of_the_list_is_deleted() {
+    let mut env = Env::started();
+    env.kcp.put(kyma("one"));
+    let template = template(&env, "one-webhook-tls").await;
+    env.stop().await;
+    for number in 0..PAGE {
+        issue(&env, &format!("other-{number:03}"), &template);
+    }
+    issue(&env, "z-webhook-tls", &template);
+    env.start();
+    until(|| env.secret("z-webhook-tls").is_none()).await;
 }
 
 /// The Certificate of a runtime without a Kyma is deleted when its RuntimeBootstrapper has no domain.
