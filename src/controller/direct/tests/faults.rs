@@ -52,7 +52,7 @@ async fn runtime_that_waits_for_a_permit_is_connected_and_asked_for_nothing() {
     let mut env = Env::new();
     env.settings.max_connections = 1;
     env.settings.max_handshakes = 2;
-    // A slow runtime would make room for another one.
+    // While a runtime is slow, another one gets a permit.
     env.settings.slow_after = Duration::from_hours(1);
     let clusters = env.add_all(&["a", "b", "c", "d"]).await;
     let holds: Vec<Hold> = clusters.iter().map(|it| it.fault("*").hold()).collect();
