@@ -142,9 +142,7 @@ pub fn runtime_certificate(
         service,
     ];
     let mut certificate = certificate(&name, id, &names, settings);
-    let annotations = json!({ KYMA_NAMESPACE_ANNOTATION: kyma.namespace });
-    certificate["spec"]["secretTemplate"]["annotations"] = annotations.clone();
-    certificate["metadata"]["annotations"] = annotations;
+    certificate["metadata"]["annotations"] = json!({ KYMA_NAMESPACE_ANNOTATION: kyma.namespace });
     certificate["spec"]["usages"] = json!(["digital signature", "client auth", "server auth"]);
     Ok(certificate)
 }

@@ -2,34 +2,30 @@
 //!
 //! Changes of a Kyma, its Certificate or the bundle of CAs start a reconcile. Every Kyma is reconciled again after
 //! [`RESYNC`]. If a Kyma no longer exists, its Certificate and its Secret are deleted, also if the Kyma was deleted
-//! while no replica was the leader. cert-manager may write the Secret of an issuance that began before; a Secret
-//! without a Certificate is deleted at the start, [`ISSUANCE`] after a deletion, and every [`RESYNC`].
+//! while no replica was the leader. The Secret is deleted again after [`ISSUANCE`], because cert-manager may write it for an
+//! issuance that began before.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fmt::Debug;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::kcp::CONTROLLER_FIELD_MANAGER;
-use api::watcher::MANAGED_BY_LABEL;
 use component_base::telemetry::{LogLimit, error_chain};
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kube::runtime::applier;
 use kube::runtime::controller::{Action, Config as Concurrency, Error};
 use kube::runtime::events::{Event as KubeEvent, EventType};
 use kube::{Api, ResourceExt as _};
 use policy::certificates::{
-    CertificateError, CertificateInfo, KYMA_NAMESPACE_ANNOTATION, Kyma, NAME_SUFFIX, PURPOSE,
-    PURPOSE_LABEL, is_current, may_be_outdated, runtime_certificate,
+    CertificateError, CertificateInfo, KYMA_NAMESPACE_ANNOTATION, Kyma, NAME_SUFFIX, is_current,
+    may_be_outdated, runtime_certificate,
 };
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::sync::{Notify, Semaphore};
-use tokio::time::{sleep, timeout};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{CertificateOptions, GatewayReceiver, IssuedGateway, RESYNC, RETRY};
@@ -44,10 +40,7 @@ const CONCURRENCY: u16 = 16;
 
 /// Time after which cert-manager has written the Secret of an issuance that began before its Certificate was deleted.
 /// It ends an attempt after ten seconds, and its cache may be outdated for some seconds.
-const ISSUANCE: Duration = Duration::from_secs(30);
-
-/// Number of objects in one page of a list.
-pub(super) const PAGE: u32 = 500;
+pub(super) const ISSUANCE: Duration = Duration::from_secs(30);
 
 /// Minimum interval between log lines about equal failures of Kymas.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -63,10 +56,8 @@ struct Context {
     /// The CA that currently issues certificates, once the bundle contains it.
     current: GatewayReceiver,
     states: Mutex<HashMap<String, State>>,
-    /// Certificates that this controller deletes, until their Secrets are deleted too.
-    unfinished: Mutex<HashSet<String>>,
-    /// Notified when a Certificate was deleted.
-    deleted: Notify,
+    /// Certificates that this controller deletes, with the time of the deletion, until no Secret of them can follow.
+    unfinished: Mutex<HashMap<String, Instant>>,
     log: LogLimit,
 }
 
@@ -113,8 +104,7 @@ pub(super) async fn run(
             }
         }
     });
-    let orphans = token.run_until_cancelled(context.delete_orphans_repeatedly());
-    tokio::join!(clean_ups, orphans);
+    clean_ups.await;
 }
 
 async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<Action> {
@@ -127,7 +117,8 @@ async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<A
             // A Certificate without a domain belongs to an earlier Kyma. If the Kyma still exists, its Certificate
             // stays, because watchers still send events.
             if kyma.is_bootstrapper() && error == CertificateError::SKRDomainMissing {
-                context.delete(&format!("{name}{NAME_SUFFIX}")).await?;
+                let left = context.delete(&format!("{name}{NAME_SUFFIX}")).await?;
+                return Ok(left.map_or_else(Action::await_change, Action::requeue));
             }
             return Ok(Action::await_change());
         }
@@ -179,7 +170,6 @@ impl Context {
             current,
             states: Mutex::default(),
             unfinished: Mutex::default(),
-            deleted: Notify::new(),
             log: LogLimit::new(LOG_INTERVAL),
             options,
         }
@@ -242,11 +232,9 @@ impl Context {
         self.show();
         let mut failures = 0;
         loop {
-            match self.delete_if_gone(kyma).await {
-                Ok(true) => return,
-                Ok(false) if self.kymas.has(kyma) => return,
-                // The RuntimeBootstrapper of the runtime is not in the store yet.
-                Ok(false) => {}
+            let delay = match self.delete_if_gone(kyma).await {
+                Ok(None) => return,
+                Ok(Some(delay)) => delay,
                 Err(error) => {
                     let error = error_chain(&error);
                     tracing::warn!(
@@ -254,115 +242,62 @@ impl Context {
                         error,
                         "failed to delete Certificate of deleted Kyma, backing off"
                     );
+                    Duration::ZERO
                 }
-            }
-            sleep(RECONCILE_BACKOFF.delay(failures, fastrand::u64(..))).await;
+            };
+            let backoff = RECONCILE_BACKOFF.delay(failures, fastrand::u64(..));
+            sleep(delay.max(backoff)).await;
             failures += 1;
         }
     }
 
-    async fn delete_if_gone(&self, kyma: &str) -> kube::Result<bool> {
+    /// Returns the least time after which to call again; `None` if nothing is left to delete, or the Kyma exists.
+    async fn delete_if_gone(&self, kyma: &str) -> kube::Result<Option<Duration>> {
         let _permit = self.deletions.acquire().await;
-        let is_gone = self.kymas.is_gone(kyma).await?;
-        if is_gone {
-            self.delete(&format!("{kyma}{NAME_SUFFIX}")).await?;
+        if self.kymas.is_gone(kyma).await? {
+            return self.delete(&format!("{kyma}{NAME_SUFFIX}")).await;
         }
-        Ok(is_gone)
+        // The RuntimeBootstrapper of the runtime may not be in the store yet.
+        Ok((!self.kymas.has(kyma)).then_some(Duration::ZERO))
     }
 
-    /// Deletes a Certificate and its Secret. A call after a failure deletes the Secret also if only the Secret is left.
-    async fn delete(&self, name: &str) -> kube::Result<()> {
+    /// Deletes a Certificate and its Secret. Returns the time after which to call again; `None` if nothing is left to delete.
+    /// A later call deletes the Secret also if only the Secret is left.
+    async fn delete(&self, name: &str) -> kube::Result<Option<Duration>> {
         let Some(live) = self.certificates.get_opt(name).await? else {
-            let is_unfinished = self.unfinished().contains(name);
-            if is_unfinished {
-                self.delete_secret(name).await?;
+            let Some(deleted) = self.unfinished().get(name).copied() else {
+                return Ok(None);
+            };
+            self.delete_secret(name).await?;
+            let left = ISSUANCE.saturating_sub(deleted.elapsed());
+            if left.is_zero() {
                 self.unfinished().remove(name);
-                self.deleted.notify_one();
             }
-            return Ok(());
+            return Ok(Some(left).filter(|it| !it.is_zero()));
         };
         let namespace = live.annotations().get(KYMA_NAMESPACE_ANNOTATION);
         if namespace != Some(&self.options.settings.kyma_namespace) {
-            return Ok(());
+            return Ok(None);
         }
-        self.unfinished().insert(name.to_owned());
+        self.unfinished().insert(name.to_owned(), Instant::now());
         // The Secret is deleted first: if that request fails, the Certificate still shows the next leader that a
-        // Secret is left. The Secret is deleted a second time after the Certificate, because cert-manager issues
-        // certificates as long as the Certificate exists.
+        // Secret is left. The Secret is deleted again after the Certificate, because cert-manager issues certificates as
+        // long as the Certificate exists.
         self.delete_secret(name).await?;
-        let deleted = self
-            .certificates
-            .delete(name, &deletion_of(live.uid()))
-            .await;
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: live.uid(),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        let deleted = self.certificates.delete(name, &parameters).await;
         deleted.unless_gone()?;
-        self.delete_secret(name).await?;
-        self.unfinished().remove(name);
-        self.deleted.notify_one();
         self.options.metrics.wrote("delete");
         tracing::info!(certificate = name, "Certificate deleted");
-        Ok(())
-    }
-
-    async fn delete_orphans_repeatedly(&self) {
-        // Before, each Kyma looks as if it did not exist.
-        if self.kymas.store.wait_until_ready().await.is_err() {
-            return;
-        }
-        let mut failures = 0;
-        loop {
-            if let Err(error) = self.delete_orphans().await {
-                let error = error_chain(&error);
-                tracing::warn!(
-                    error,
-                    "failed to delete Secrets without a Certificate, backing off"
-                );
-                sleep(RETRY.delay(failures, fastrand::u64(..))).await;
-                failures += 1;
-                continue;
-            }
-            failures = 0;
-            if timeout(RESYNC, self.deleted.notified()).await.is_ok() {
-                sleep(ISSUANCE).await;
-            }
-        }
-    }
-
-    /// Deletes the Secrets of runtimes that get no certificate and have no Certificate. A Secret of another control plane
-    /// or of another namespace of Kymas stays.
-    ///
-    /// # Errors
-    /// The first failure. A Secret that cannot be deleted does not protect others.
-    async fn delete_orphans(&self) -> kube::Result<()> {
-        let namespace = &self.options.settings.kyma_namespace;
-        let is_own = |it: &ObjectMeta| {
-            let annotations = it.annotations.as_ref();
-            annotations.and_then(|it| it.get(KYMA_NAMESPACE_ANNOTATION)) == Some(namespace)
-        };
-        let mut orphans = uids(&self.secrets, is_own).await?;
-        for name in uids(&self.certificates, |_| true).await?.keys() {
-            orphans.remove(name);
-        }
-        let mut result = Ok(());
-        for (name, uid) in orphans {
-            result = result.and(self.delete_orphan(&name, uid).await);
-        }
-        result
-    }
-
-    async fn delete_orphan(&self, name: &str, uid: Option<String>) -> kube::Result<()> {
-        let Some(kyma) = name.strip_suffix(NAME_SUFFIX) else {
-            return Ok(());
-        };
-        let gets_none = match self.kymas.get(kyma) {
-            Some(kyma) => kyma.is_bootstrapper() && !kyma.has_domain(),
-            None => self.kymas.is_gone(kyma).await?,
-        };
-        if gets_none && self.certificates.get_opt(name).await?.is_none() {
-            let deleted = self.secrets.delete(name, &deletion_of(uid)).await;
-            deleted.unless_gone()?;
-            tracing::info!(secret = name, "Secret without a Certificate deleted");
-        }
-        Ok(())
+        self.delete_secret(name).await?;
+        self.unfinished().insert(name.to_owned(), Instant::now());
+        Ok(Some(ISSUANCE))
     }
 
     async fn delete_secret(&self, name: &str) -> kube::Result<()> {
@@ -465,45 +400,10 @@ impl Context {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn unfinished(&self) -> MutexGuard<'_, HashSet<String>> {
+    fn unfinished(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
         self.unfinished
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Returns the UIDs, by name, of the objects that have the labels of a Certificate for a runtime and of its Secret, and that
-/// `is_wanted` accepts. Pages of metadata are read, because the metadata of thousands of objects needs much memory.
-async fn uids<K>(
-    api: &Api<K>,
-    is_wanted: impl Fn(&ObjectMeta) -> bool,
-) -> kube::Result<BTreeMap<String, Option<String>>>
-where
-    K: Clone + DeserializeOwned + Debug,
-{
-    let labels = format!("{PURPOSE_LABEL}={PURPOSE},{MANAGED_BY_LABEL}={CONTROLLER_FIELD_MANAGER}");
-    let mut parameters = ListParams::default().labels(&labels).limit(PAGE);
-    let mut uids = BTreeMap::new();
-    loop {
-        let page = api.list_metadata(&parameters).await?;
-        let wanted = page.items.into_iter().map(|it| it.metadata);
-        let wanted = wanted.filter(&is_wanted);
-        uids.extend(wanted.filter_map(|it| Some((it.name?, it.uid))));
-        match page.metadata.continue_.filter(|it| !it.is_empty()) {
-            Some(token) => parameters = parameters.continue_token(&token),
-            None => return Ok(uids),
-        }
-    }
-}
-
-/// Returns parameters that delete only the object with the UID.
-fn deletion_of(uid: Option<String>) -> DeleteParams {
-    DeleteParams {
-        preconditions: Some(Preconditions {
-            uid,
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
     }
 }
 

@@ -231,15 +231,10 @@ impl KnownKymas {
         before.is_none_or(|it| !it.is_equivalent(kyma))
     }
 
-    /// Returns the Kyma with the name, or the RuntimeBootstrapper without a Kyma.
-    pub(crate) fn get(&self, name: &str) -> Option<Arc<KymaView>> {
-        let reference = ObjectRef::new(name).within(&self.namespace);
-        self.store.get(&reference)
-    }
-
     /// Returns whether a Kyma with the name, or a RuntimeBootstrapper without a Kyma, exists.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.get(name).is_some()
+        let reference = ObjectRef::new(name).within(&self.namespace);
+        self.store.get(&reference).is_some()
     }
 
     /// Returns whether a Kyma or a RuntimeBootstrapper has this runtime ID.
