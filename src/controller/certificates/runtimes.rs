@@ -272,8 +272,9 @@ impl Context {
             let left = ISSUANCE.saturating_sub(deleted.elapsed());
             if left.is_zero() {
                 self.unfinished().remove(name);
+                return Ok(None);
             }
-            return Ok(Some(left).filter(|it| !it.is_zero()));
+            return Ok(Some(left));
         };
         let namespace = live.annotations().get(KYMA_NAMESPACE_ANNOTATION);
         if namespace != Some(&self.options.settings.kyma_namespace) {
