@@ -38,6 +38,10 @@ mod runtime;
 mod sequences;
 mod watcher;
 
+/// Part of the limit that is evicted at once. The oldest runtimes are found by reading all, under the lock of all requests,
+/// which would cost each of many new runtimes more than the verification of its certificate.
+const EVICTED_SHARE: usize = 100;
+
 /// Liveness of all runtimes. Clones share the state.
 #[derive(Clone, Debug)]
 pub struct Liveness {
@@ -284,23 +288,29 @@ impl Totals {
 }
 
 impl Runtimes {
-    /// Returns the runtime `id`. At the limit, the runtime with the oldest heartbeat or event is evicted.
+    /// Returns the runtime `id`. At the limit, runtimes are evicted.
     fn entry(&mut self, id: &RuntimeId) -> &mut Runtime {
-        if !self.known.contains_key(id) {
-            let quietest = |known: &HashMap<RuntimeId, Runtime>| {
-                let quietest = known.iter().min_by_key(|(id, it)| (it.heard(), *id));
-                quietest.map(|(id, _)| id.clone())
-            };
-            while self.known.len() >= self.limit
-                && let Some(quietest) = quietest(&self.known)
-            {
-                self.remove(&quietest);
-                self.removed.evicted += 1;
-            }
+        if self.known.len() >= self.limit && !self.known.contains_key(id) {
+            self.evict();
         }
         let interval = self.interval;
         let runtime = self.known.entry(id.clone());
         runtime.or_insert_with(|| Runtime::new(interval))
+    }
+
+    /// Removes the runtimes with the oldest heartbeats and events.
+    fn evict(&mut self) {
+        let known = self.known.iter();
+        let mut oldest: Vec<_> = known.map(|(id, it)| (it.heard(), id.clone())).collect();
+        let count = (self.limit / EVICTED_SHARE).max(1);
+        if count < oldest.len() {
+            oldest.select_nth_unstable(count);
+            oldest.truncate(count);
+        }
+        for (_, id) in oldest {
+            self.remove(&id);
+            self.removed.evicted += 1;
+        }
     }
 
     /// Returns when the listener started. `None` if the runtime `id` is deleted, or if runtimes were evicted, whose next heartbeat

@@ -389,6 +389,24 @@ async fn number_of_remembered_runtimes_is_bounded() {
     assert_eq!(listening.liveness.totals().evicted, 1);
 }
 
+/// A search for each of many new runtimes would take most of the time of a listener at its limit.
+#[tokio::test(start_paused = true)]
+async fn runtimes_are_evicted_by_the_hundredth_part_of_the_limit() {
+    let listening = Listening::with(300, HEARTBEAT_INTERVAL, 1024);
+    let runtimes: Vec<_> = (0..301).map(|number| format!("{number:03}")).collect();
+    for runtime in &runtimes {
+        listening.send(runtime, beat("b", 0, 0));
+        listening.pass(Duration::from_millis(1)).await;
+    }
+    let known = listening.liveness.snapshot().into_iter();
+    assert!(
+        known
+            .map(|it| it.runtime_id)
+            .eq(runtimes[3..].iter().map(|name| id(name)))
+    );
+    assert_eq!(listening.liveness.totals().evicted, 3);
+}
+
 /// The intervals are from the configuration of the operator.
 #[rstest]
 #[case::none(Duration::ZERO)]
