@@ -55,9 +55,9 @@ pub(crate) mod tests;
 /// The largest body of a response, in bytes. Kubernetes objects have at most 1.5 MiB.
 pub const MAX_BODY: usize = 2 << 20;
 
-/// Maximum estimated memory of a decoded response, in bytes. A reconcile reads several objects at once; ten thousand keys and
-/// their field ownership need a third of it.
-pub const MAX_DECODED: usize = 8 << 20;
+/// Maximum estimated memory of a decoded response, in bytes. A reconcile reads several objects at once; the ownership of as many
+/// fields as an API server stores in one object needs most of it.
+pub const MAX_DECODED: usize = 12 << 20;
 
 /// The longest pause that an API server can require with `Retry-After`.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);

@@ -1,18 +1,21 @@
 //! Decoding of responses, without the field ownership that the caller does not need.
 //!
 //! `metadata.managedFields` is most of the data that an API server returns for an object. As a tree of maps it needs
-//! many times the memory of its text. Invariants: all other fields are returned unchanged; a response of few bytes cannot
+//! many times the memory of its text. Invariants: all other fields are returned unchanged, except that [`KEYS`] keys of the
+//! data of a ConfigMap or Secret are enough to see that clients of the runtime added keys; a response of few bytes cannot
 //! occupy the memory of the controller, since `[[],[],…` or `{"a":{"a":…` would need up to eighty times its text.
 
 use std::fmt;
 
 use policy::sync::managed_fields::{Manager, has};
-use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::MAX_DECODED;
 use super::error::CallError;
+
+/// Maximum number of decoded keys of the data of an object. Our objects have a few; an API server stores about 75,000.
+const KEYS: usize = 10_000;
 
 /// Extent to which `metadata.managedFields` is decoded.
 #[derive(Clone, Copy, Debug)]
@@ -25,82 +28,86 @@ pub enum ManagedFields {
 
 /// Decodes an object, or a list of objects.
 pub(super) fn read(body: &[u8], extent: ManagedFields) -> Result<Value, CallError> {
-    if memory(body) > MAX_DECODED {
-        return Err(CallError::TooManyValues);
-    }
     let ManagedFields::IfOwnedBy(matches) = extent else {
-        return parse(body);
+        return read_with(body, true);
     };
-    let value = read_without_fields(body)?;
+    let value = read_with(body, false)?;
     let items = value.get("items").and_then(Value::as_array);
     let is_owned = |it: &Value| has(it, matches);
     if is_owned(&value) || items.is_some_and(|it| it.iter().any(is_owned)) {
         drop(value);
-        return parse(body);
+        return read_with(body, true);
     }
     Ok(value)
 }
 
-fn read_without_fields(body: &[u8]) -> Result<Value, CallError> {
+fn read_with(body: &[u8], has_fields: bool) -> Result<Value, CallError> {
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let value = Part::Object.deserialize(&mut reader);
+    let mut budget = Budget {
+        has_fields,
+        memory: Some(MAX_DECODED),
+    };
+    let value = Reader(Part::Object, &mut budget).deserialize(&mut reader);
+    if budget.memory.is_none() {
+        return Err(CallError::TooManyValues);
+    }
     // The error of the parser could quote the body.
     let value = value.map_err(|_| CallError::NotJson)?;
     reader.end().map_err(|_| CallError::NotJson)?;
     Ok(value)
 }
 
-/// Estimates the memory of the decoded body: its text, and its values by the punctuation outside of strings.
-fn memory(body: &[u8]) -> usize {
-    let (mut total, mut is_text, mut is_escaped) = (body.len(), false, false);
-    for (index, byte) in body.iter().enumerate() {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' if is_text => is_escaped = true,
-            b'"' => is_text = !is_text,
-            b'{' if !is_text && body.get(index + 1) != Some(&b'}') => total += OBJECT,
-            b'[' | b',' | b':' if !is_text => total += VALUE,
-            _ => {}
-        }
+/// What may still be decoded.
+struct Budget {
+    /// Whether the owned fields of `metadata.managedFields` are decoded.
+    has_fields: bool,
+    /// Memory that is left, in bytes; `None` if it was exceeded.
+    memory: Option<usize>,
+}
+
+impl Budget {
+    fn take<E: Error>(&mut self, memory: usize) -> Result<(), E> {
+        self.memory = self.memory.and_then(|left| left.checked_sub(memory));
+        self.memory
+            .map(drop)
+            .ok_or_else(|| E::custom("too many values"))
     }
-    total
 }
 
 /// Memory of one node of a map, in bytes, which holds eleven fields.
 const OBJECT: usize = 11 * (size_of::<String>() + size_of::<Value>()) + 2 * size_of::<usize>();
 
-/// Memory of one value and of its key or its place in a list, in bytes.
-const VALUE: usize = size_of::<String>() + size_of::<Value>();
+/// Memory of one value and of its key or its place in a list, in bytes. Nodes and lists are half full at worst.
+const VALUE: usize = 2 * (size_of::<String>() + size_of::<Value>());
 
 /// Checks that a response is JSON.
 pub(super) fn check(body: &[u8]) -> Result<(), CallError> {
-    parse::<IgnoredAny>(body).map(drop)
-}
-
-fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, CallError> {
-    serde_json::from_slice(body).map_err(|_| CallError::NotJson)
+    let checked = serde_json::from_slice::<IgnoredAny>(body);
+    checked.map(drop).map_err(|_| CallError::NotJson)
 }
 
 /// The position of a value in a response.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Object,
     Items,
+    Data,
     Metadata,
     ManagedFields,
     ManagerEntry,
+    Fields,
     Rest,
 }
 
 impl Part {
-    /// Returns the position of the value of a key. `None` if the value is skipped.
-    fn of(self, key: &str) -> Option<Self> {
+    fn member(self, key: &str) -> Self {
         match (self, key) {
-            (Self::Object, "items") => Some(Self::Items),
-            (Self::Object, "metadata") => Some(Self::Metadata),
-            (Self::Metadata, "managedFields") => Some(Self::ManagedFields),
-            (Self::ManagerEntry, "fieldsV1") => None,
-            _ => Some(Self::Rest),
+            (Self::Object, "items") => Self::Items,
+            (Self::Object, "data") => Self::Data,
+            (Self::Object, "metadata") => Self::Metadata,
+            (Self::Metadata, "managedFields") => Self::ManagedFields,
+            (Self::ManagerEntry, "fieldsV1") => Self::Fields,
+            _ => Self::Rest,
         }
     }
 
@@ -113,20 +120,17 @@ impl Part {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Part {
+struct Reader<'a>(Part, &'a mut Budget);
+
+impl<'de> DeserializeSeed<'de> for Reader<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
-        match self {
-            Self::Rest => Value::deserialize(from),
-            part => from.deserialize_any(Reader(part)),
-        }
+        from.deserialize_any(self)
     }
 }
 
-struct Reader(Part);
-
-impl<'de> Visitor<'de> for Reader {
+impl<'de> Visitor<'de> for Reader<'_> {
     type Value = Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -134,29 +138,38 @@ impl<'de> Visitor<'de> for Reader {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let Self(part, budget) = self;
         let mut map = Map::new();
         while let Some(key) = members.next_key::<String>()? {
-            match self.0.of(&key) {
-                Some(part) => {
-                    let value = members.next_value_seed(part)?;
-                    map.insert(key, value);
-                }
-                None => drop(members.next_value::<IgnoredAny>()?),
+            let member = part.member(&key);
+            let is_skipped = match member {
+                Part::Fields => !budget.has_fields,
+                _ => part == Part::Data && map.len() >= KEYS,
+            };
+            if is_skipped {
+                members.next_value::<IgnoredAny>()?;
+                continue;
             }
+            let node = if map.is_empty() { OBJECT } else { 0 };
+            budget.take(node + VALUE + key.len())?;
+            let value = members.next_value_seed(Reader(member, budget))?;
+            map.insert(key, value);
         }
         Ok(Value::Object(map))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Value, A::Error> {
+        let Self(part, budget) = self;
         let mut list = Vec::new();
-        while let Some(element) = elements.next_element_seed(self.0.element())? {
+        while let Some(element) = elements.next_element_seed(Reader(part.element(), budget))? {
+            budget.take(VALUE)?;
             list.push(element);
         }
         Ok(Value::Array(list))
     }
 
-    // The expected value is an object or a list. The caller reports any other value.
-    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+    fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
+        self.1.take(text.len())?;
         Ok(text.into())
     }
 

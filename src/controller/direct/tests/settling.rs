@@ -178,6 +178,37 @@ async fn drift_of_content_and_of_the_installation_is_repaired_at_the_resync() {
     assert_eq!(writes, [INSTALL[3], INSTALL[6]]);
 }
 
+/// As many keys as an API server stores. Their removal and other changes do not wait for each other.
+#[tokio::test]
+async fn keys_that_fill_the_config_map_are_removed() {
+    let mut env = Env::new();
+    env.settings.resync = std::time::Duration::from_millis(400);
+    let cluster = env.add("a").await;
+    env.start();
+    env.until_ready("a").await;
+    let expected = cluster.find(DOCUMENT).unwrap()["data"].clone();
+    cluster.change(DOCUMENT, |it| {
+        let mut fields = serde_json::Map::new();
+        for number in 0..75_000 {
+            it["data"][format!("{number:x}")] = json!("");
+            fields.insert(format!("f:{number:x}"), json!({}));
+        }
+        let owner = json!({
+            "manager": "customer", "operation": "Update", "apiVersion": "v1",
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:data": fields},
+        });
+        it["metadata"]["managedFields"]
+            .as_array_mut()
+            .unwrap()
+            .push(owner);
+    });
+    env.until("removed", |_| {
+        cluster.find(DOCUMENT).unwrap()["data"] == expected
+    })
+    .await;
+    env.until_ready("a").await;
+}
+
 #[tokio::test]
 async fn an_upgrade_keeps_the_webhook_in_force_and_is_seen_in_the_status() {
     let (mut env, clusters) = Env::converged(&["a"]).await;
