@@ -28,6 +28,10 @@ use clusters::images;
 use clusters::run;
 use clusters::setup;
 
+/// Allocator of the product: the listener that `bench events` measures runs in this program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// End-to-end tests, demo and benchmarks of runtime-bootstrapper.
 #[derive(Debug, Parser)]
 #[command(name = "harness")]
