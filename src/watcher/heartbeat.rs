@@ -208,6 +208,8 @@ impl Heartbeats {
     }
 
     async fn send_periodically(&mut self) {
+        // Until the outbox knows which managers have a Watcher, it gives them a part of its capacity only.
+        self.read_receivers().await;
         let interval = self.options.interval;
         self.serving(first_delay(interval, fastrand::u64(..))).await;
         loop {

@@ -214,7 +214,7 @@ impl Outbox {
             spool_bytes: state.handoff.bytes,
             on_disk,
             disk_failures: state.handoff.failures,
-            memory_bytes: queue.memory(),
+            memory_bytes: queue.usage().memory(),
             dropped: state.dropped,
         }
     }

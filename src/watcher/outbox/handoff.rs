@@ -445,7 +445,6 @@ impl Shared {
 
     /// Returns the size of a segment that contains the events that must be sent now.
     pub(super) fn live_bytes(&self) -> u64 {
-        let queue = &self.lock().queue;
-        super::spool::segment_bytes(queue.len(), queue.key_bytes())
+        super::spool::segment_bytes(self.lock().queue.usage())
     }
 }

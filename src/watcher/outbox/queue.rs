@@ -20,9 +20,11 @@ use std::time::Duration;
 use slab::Slab;
 use watcher_types::PathSegment;
 
+pub(super) use self::limits::{Limits, UNCONFIRMED_PART, Usage};
 use self::managers::{ManagerId, Managers};
 use super::ManagerReport;
 
+mod limits;
 pub(super) mod managers;
 
 /// Time since the outbox was opened, in nanoseconds. It is half the size of an `Instant`.
@@ -75,24 +77,6 @@ enum Place {
     },
 }
 
-/// Limits of the queue.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    pub(super) keys: usize,
-    /// Maximum memory in bytes, as [`Queue::memory`] counts it.
-    pub(super) memory: usize,
-}
-
-impl Limits {
-    pub(super) const WATCHER: Self = Self {
-        keys: 100_000,
-        memory: 16 << 20,
-    };
-}
-
-/// Bytes of an object in addition to its key: its slot, its entries in index and order, and the overhead of the allocator.
-const SLOT_BYTES: usize = 240;
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DequeuedEvent {
     pub(super) key: Arc<[u8]>,
@@ -113,7 +97,7 @@ pub(super) struct Queue {
     pub(super) managers: Managers,
     /// Counter for positions in the order and for takes.
     count: u64,
-    key_bytes: usize,
+    usage: Usage,
     limits: Limits,
     follow_up_delay: Duration,
 }
@@ -126,7 +110,7 @@ impl Queue {
             due: BTreeMap::new(),
             managers,
             count: 0,
-            key_bytes: 0,
+            usage: Usage::default(),
             limits,
             follow_up_delay,
         }
@@ -156,10 +140,16 @@ impl Queue {
         true
     }
 
-    /// Returns whether the queue has capacity for a key of this size.
+    /// Returns whether the queue has capacity for a key of this size, of any manager.
     pub(super) fn has_capacity(&self, key_bytes: usize) -> bool {
-        self.len() < self.limits.keys
-            && self.memory() + key_bytes + SLOT_BYTES <= self.limits.memory
+        self.limits.admit(self.usage.with(key_bytes))
+    }
+
+    /// Returns whether the managers that a client may have invented have capacity for a key of this size in their part of
+    /// the queue.
+    pub(super) fn has_unconfirmed_capacity(&self, key_bytes: usize) -> bool {
+        let used = self.managers.unconfirmed_usage();
+        self.limits.of_unconfirmed().admit(used.with(key_bytes))
     }
 
     /// Adds `key`, which must not be in the queue.
@@ -177,7 +167,8 @@ impl Queue {
         });
         // The limit of keys is lower than `u32::MAX`.
         let id = u32::try_from(id).unwrap_or(u32::MAX);
-        self.key_bytes += key.len();
+        self.usage.add(key.len());
+        self.managers.at(manager).usage.add(key.len());
         self.index.insert(key, id);
         self.wait(id, now);
     }
@@ -372,13 +363,8 @@ impl Queue {
         self.index.len()
     }
 
-    pub(super) fn key_bytes(&self) -> usize {
-        self.key_bytes
-    }
-
-    /// Returns the memory in bytes, as an upper estimate.
-    pub(super) fn memory(&self) -> usize {
-        self.key_bytes + self.len() * SLOT_BYTES
+    pub(super) fn usage(&self) -> Usage {
+        self.usage
     }
 
     /// Frees memory that was required during an outage.
@@ -402,7 +388,8 @@ impl Queue {
             self.due.remove(&(slot.manager, order));
         }
         self.index.remove(&slot.key);
-        self.key_bytes -= slot.key.len();
+        self.usage.remove(slot.key.len());
+        self.managers.at(slot.manager).usage.remove(slot.key.len());
         self.managers.left(slot.manager, slot.number);
         slot.key
     }

@@ -18,7 +18,7 @@ use component_base::backoff::Backoff;
 use component_base::telemetry::error_chain;
 
 use super::handoff::{Compaction, Shared, Work};
-use super::queue::MonotonicTime;
+use super::queue::{MonotonicTime, Usage};
 use super::record::FRAME_BYTES;
 use super::segment::{HEADER_BYTES, NOT_WHOLE, WHOLE_AT};
 use super::segments::{self, Active, Segment};
@@ -403,7 +403,7 @@ impl Spool {
     }
 }
 
-/// Returns the size of a segment with this number of records and bytes of payload.
-pub(super) fn segment_bytes(records: usize, payload_bytes: usize) -> u64 {
-    (HEADER_BYTES + records * FRAME_BYTES + payload_bytes) as u64
+/// Returns the size of a segment with a record for each of these keys.
+pub(super) fn segment_bytes(keys: Usage) -> u64 {
+    (HEADER_BYTES + keys.keys * FRAME_BYTES + keys.key_bytes) as u64
 }

@@ -5,7 +5,7 @@ use watcher_types::{PathSegment, WatchEvent};
 
 use super::handoff::Handoff;
 use super::queue::managers::{self, EARLIER, ManagerId, Managers};
-use super::queue::{Limits, MonotonicTime, Queue, Ticket};
+use super::queue::{Limits, MonotonicTime, Queue, Ticket, UNCONFIRMED_PART, Usage};
 use super::record::{self, Kind};
 use super::segments::RecoveredState;
 use super::spool::segment_bytes;
@@ -50,7 +50,7 @@ impl State {
         let stored = if fits && self.queue.touch(&key, now) {
             Stored::Coalesced
         } else if let Some(manager) = self.register(manager, now) {
-            if fits && self.has_capacity(key.len()) {
+            if fits && self.has_capacity(manager, key.len()) {
                 self.queue.insert(&key, manager, now);
                 self.handoff.record(Kind::Put, &key);
                 Stored::Spooled
@@ -177,9 +177,18 @@ impl State {
         losses
     }
 
-    fn has_capacity(&self, key_bytes: usize) -> bool {
-        let (records, bytes) = (self.queue.len() + 1, self.queue.key_bytes() + key_bytes);
-        self.queue.has_capacity(key_bytes) && segment_bytes(records, bytes) <= self.live_bytes
+    /// Returns whether queue and spool have capacity for a key of this size. Managers that a client may have invented share
+    /// a part of it, so that events of other managers are stored while a client fills that part.
+    fn has_capacity(&self, manager: ManagerId, key_bytes: usize) -> bool {
+        let (queue, managers) = (&self.queue, &self.queue.managers);
+        let on_disk = |used: Usage| segment_bytes(used.with(key_bytes));
+        if !queue.has_capacity(key_bytes) || on_disk(queue.usage()) > self.live_bytes {
+            return false;
+        }
+        let part = self.live_bytes / UNCONFIRMED_PART as u64;
+        managers.is_confirmed(manager)
+            || queue.has_unconfirmed_capacity(key_bytes)
+                && on_disk(managers.unconfirmed_usage()) <= part
     }
 
     /// Returns the index of `name`. `None` if the manager may not be registered, or if there is no capacity.
@@ -249,7 +258,8 @@ impl State {
         is_first
     }
 
-    /// Adds an object of an earlier process. Returns whether there was capacity.
+    /// Adds an object of an earlier process. Returns whether there was capacity. No manager of it has accepted an event of
+    /// this process yet, so all managers can use the whole capacity.
     fn recover_key(&mut self, key: &[u8], now: MonotonicTime) -> bool {
         let Some(manager) = key::manager(key) else {
             return false;

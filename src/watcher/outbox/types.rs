@@ -21,7 +21,8 @@ pub struct Options {
     /// the object too early. No follow-up event is sent if the event itself was delivered after this delay. Zero means
     /// never.
     pub follow_up_delay: Duration,
-    /// Managers whose events are accepted. Empty means any manager, at most 32 at a time.
+    /// Managers whose events are accepted. Empty means any manager, at most 32 at a time. Those that a client may have
+    /// invented then share a quarter of the capacity.
     pub managers: Vec<PathSegment>,
     /// Maximum time that [`put`](super::Outbox::put) blocks its thread for the disk. An event that is not written by then
     /// counts as in memory only. Default 2 ms. Not used under [`FsyncPolicy::Always`].
@@ -94,7 +95,7 @@ pub enum Stored {
     /// The event is in memory only, because the disk fails or has not responded in time. It is delivered, unless the
     /// process ends before.
     MemoryOnly,
-    /// There is no capacity. Only the mark that the manager needs a resync is stored.
+    /// There is no capacity for events of the manager. Only the mark that the manager needs a resync is stored.
     Full,
     /// Too many managers were named within a minute, so no event of another manager is stored. If the manager is registered
     /// later, it gets a request for a resync.

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use testkit::until::until;
+
 use super::*;
 
 /// Replaces a file atomically, as the kubelet does, because the heartbeats may read it at any time.
@@ -113,6 +115,31 @@ async fn a_review_that_is_not_read_counts_for_each_manager_of_the_file() {
         let report = fixture.outbox.manager_report(&manager(name), now);
         assert_eq!(report.resync.is_some(), expected, "{name}");
     }
+}
+
+/// Events of managers that have a Watcher are stored from the first review on, as far as the outbox has capacity.
+#[tokio::test]
+async fn the_outbox_knows_the_managers_of_the_file_before_the_first_heartbeat() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("managers");
+    let mut fixture = Fixture::new(&[]).await;
+    fixture.heartbeats.options.receivers_file = Some(file.clone());
+    fixture.heartbeats.options.interval = Duration::from_hours(1);
+    replace(&file, "a\n");
+    let outbox = fixture.outbox.clone();
+    let beating = tokio::spawn(fixture.heartbeats.run(CancellationToken::new()));
+    let is_known = async || {
+        let now = std::time::Instant::now();
+        // It has an effect only for a manager that has a Watcher.
+        outbox.mark_unread(&manager("a"), now);
+        let report = outbox.manager_report(&manager("a"), now);
+        report.resync.map(drop).ok_or("not known")
+    };
+    until("a is known", Duration::from_mins(1), is_known)
+        .await
+        .unwrap();
+    assert!(fixture.kcp.received().is_empty());
+    beating.abort();
 }
 
 /// Its Watcher was deleted, so no heartbeat to it is accepted. The request stays, in case that the Watcher comes back.

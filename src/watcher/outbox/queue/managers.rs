@@ -4,7 +4,8 @@
 //! Configured managers are registered at the start, until the process ends, and no other manager is registered. Without
 //! configured managers a review registers its manager, up to [`CAPACITY`] managers; a further manager evicts another. Any
 //! client in the cluster can invent names, and KCP accepts events only for its own managers. Therefore managers that have
-//! accepted an event are evicted last. Sequence numbers have no gaps per manager, because its listener receives no events
+//! accepted an event are evicted last, and managers that are neither configured nor have a Watcher, and have accepted no
+//! event, share a part of the capacity. Sequence numbers have no gaps per manager, because its listener receives no events
 //! of other managers and would report the gaps.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -14,7 +15,7 @@ use watcher_types::PathSegment;
 
 use super::super::ResyncMark;
 use super::super::record::Kind;
-use super::MonotonicTime;
+use super::{MonotonicTime, Usage};
 
 /// Maximum number of registered managers without a configuration. A runtime usually has a few managers.
 pub(crate) const CAPACITY: usize = 32;
@@ -63,6 +64,8 @@ pub(super) struct Manager {
     /// Value of the take counter at the last take of an event for the manager.
     pub(super) taken: u64,
     lost: Option<ResyncMark>,
+    /// Its objects in the queue.
+    pub(super) usage: Usage,
     registered: MonotonicTime,
     /// When an event for the manager was last put.
     pub(super) used: MonotonicTime,
@@ -87,6 +90,7 @@ impl Manager {
             reached: false,
             taken: 0,
             lost,
+            usage: Usage::default(),
             registered: now,
             used: now,
         }
@@ -391,6 +395,19 @@ impl Managers {
     /// Returns the same as [`Self::knows`], for the manager at `place`.
     pub(in crate::outbox) fn is_known(&self, place: ManagerId) -> bool {
         usize::from(place) < self.configured || self.get(place).reached
+    }
+
+    /// Returns whether no client can have invented the manager at `place`: it is known, or has a Watcher.
+    pub(in crate::outbox) fn is_confirmed(&self, place: ManagerId) -> bool {
+        self.is_known(place) || self.has_watcher(self.name(place))
+    }
+
+    /// Returns the objects in the queue of all managers that a client may have invented.
+    pub(in crate::outbox) fn unconfirmed_usage(&self) -> Usage {
+        let unconfirmed = self.ids().filter(|place| !self.is_confirmed(*place));
+        unconfirmed.fold(Usage::default(), |sum, place| {
+            sum.plus(self.get(place).usage)
+        })
     }
 
     pub(in crate::outbox) fn name(&self, place: ManagerId) -> &PathSegment {

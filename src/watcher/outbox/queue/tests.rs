@@ -129,7 +129,10 @@ fn an_event_is_confirmed_after_its_last_change() {
         fixture.queue.delivered(taken.ticket, seconds(5)).as_deref(),
         Some(&b"a"[..])
     );
-    assert_eq!((fixture.queue.len(), fixture.queue.memory()), (0, 0));
+    assert_eq!(
+        (fixture.queue.len(), fixture.queue.usage().memory()),
+        (0, 0)
+    );
 }
 
 #[rstest]
@@ -208,7 +211,10 @@ fn an_event_that_is_rejected_leaves_nothing_behind() {
     fixture.queue.failed(b.ticket, seconds(9));
     assert_eq!(fixture.queue.drop_events(manager), [b.key]);
     assert_eq!(fixture.counts("a"), (2, 0, 0));
-    assert_eq!((fixture.queue.len(), fixture.queue.memory()), (0, 0));
+    assert_eq!(
+        (fixture.queue.len(), fixture.queue.usage().memory()),
+        (0, 0)
+    );
     assert_eq!(fixture.queue.next_due(), None);
 }
 
@@ -328,8 +334,11 @@ fn the_estimate_of_memory_is_not_too_small() {
     let order = size_of::<((MonotonicTime, u64), u32)>() * 2;
     let key = 16 + 16;
     let all = slot + index + order + key;
-    assert!(all <= SLOT_BYTES * 3 / 2, "{all}");
-    assert!(slot / 2 + index / 2 + order + key <= SLOT_BYTES, "{all}");
+    assert!(all <= limits::SLOT_BYTES * 3 / 2, "{all}");
+    assert!(
+        slot / 2 + index / 2 + order + key <= limits::SLOT_BYTES,
+        "{all}"
+    );
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Tests of the managers whose events are stored, with restarts and many invented names.
 
-use super::fixture::Fixture;
-use crate::outbox::{Dropped, Item, Managers, Stored};
+use rstest::rstest;
+
+use super::disk::FakeDisk;
+use super::fixture::{Fixture, Settings, manager, settings};
+use crate::outbox::{Dropped, Item, Limits, Managers, Settlement, Stored};
 
 /// Maximum number of registered managers without a configuration.
 const CAPACITY: usize = 32;
@@ -70,13 +73,11 @@ fn a_manager_that_is_configured_anew_is_asked_for_a_resync_if_events_of_unknown_
     let recovered = fixture.kill();
     assert!(recovered.resync);
     assert!(fixture.lost("new"));
-    let report = fixture
-        .outbox
-        .manager_report(&super::manager("new"), fixture.now);
+    let report = fixture.outbox.manager_report(&manager("new"), fixture.now);
     let mark = report.resync.unwrap();
     fixture
         .outbox
-        .resync_reported(&super::manager("new"), mark, fixture.now);
+        .resync_reported(&manager("new"), mark, fixture.now);
     fixture.kill();
     assert!(!fixture.lost("new"));
 }
@@ -116,7 +117,7 @@ fn a_time_without_reviews_requires_a_resync_of_every_manager_in_the_next_process
     fixture.deliver_twice();
     fixture.outbox.mark_all_lost(fixture.now);
     assert!(fixture.lost("a") && fixture.lost("further"));
-    let a = super::manager("a");
+    let a = manager("a");
     let report = fixture.outbox.manager_report(&a, fixture.now);
     let outbox = &fixture.outbox;
     outbox.resync_reported(&a, report.resync.unwrap(), fixture.now);
@@ -130,7 +131,7 @@ fn a_time_without_reviews_requires_a_resync_of_every_manager_in_the_next_process
 #[test]
 fn a_resync_before_the_change_may_be_stored_is_repeated() {
     let mut fixture = Fixture::new();
-    let a = super::manager("a");
+    let a = manager("a");
     fixture.outbox.set_watching(&[], fixture.now);
     fixture
         .outbox
@@ -152,7 +153,7 @@ fn a_later_loss_of_a_manager_survives_a_compaction() {
     let mut fixture = Fixture::new();
     let _ = fixture.put("a", 1);
     fixture.outbox.mark_all_lost(fixture.now);
-    let a = super::manager("a");
+    let a = manager("a");
     let mark = fixture.outbox.manager_report(&a, fixture.now).resync;
     fixture
         .outbox
@@ -257,4 +258,74 @@ fn a_flood_of_names_registers_a_bounded_number_a_minute() {
         fixture.outbox.managers(Managers::evictions),
         5 * CAPACITY as u64
     );
+}
+
+/// Puts events of further objects until one is not stored. Returns the number of those before it.
+fn fill(fixture: &mut Fixture, name: &str) -> usize {
+    let mut numbers = 100_000..110_000;
+    let stored = numbers
+        .by_ref()
+        .take_while(|it| fixture.put(name, *it) == Stored::Spooled);
+    let count = stored.count();
+    assert!(!numbers.is_empty(), "everything is stored");
+    count
+}
+
+/// Any client in the cluster can post reviews for any manager.
+#[rstest]
+#[case::objects(Limits { keys: 400, ..Limits::WATCHER })]
+#[case::memory(Limits { memory: 100_000, ..Limits::WATCHER })]
+#[case::disk(Limits::WATCHER)]
+fn invented_managers_fill_a_quarter_and_new_objects_of_others_are_stored(#[case] limits: Limits) {
+    let limited = Settings {
+        limits,
+        ..settings()
+    };
+    let mut fixture = Fixture::with(FakeDisk::default(), limited);
+    let _ = fixture.put("real", 1);
+    fixture.deliver_twice();
+    let watched = manager("watched");
+    let outbox = &fixture.outbox;
+    outbox.set_watching(std::slice::from_ref(&watched), fixture.now);
+    let invented = fill(&mut fixture, "invented");
+    assert_eq!(fill(&mut fixture, "also-invented"), 0);
+    assert!(fixture.lost("invented") && !fixture.lost("real"));
+    assert_eq!(fixture.put("watched", 1), Stored::Spooled);
+    let real = fill(&mut fixture, "real");
+    assert!(invented > 50, "{invented}");
+    assert!(
+        (5 * invented / 2..=7 * invented / 2).contains(&real),
+        "{real} and {invented}"
+    );
+    let items = fixture.outbox.take(fixture.now, usize::MAX);
+    let item = items.iter().find(|it| it.manager == manager("invented"));
+    fixture
+        .outbox
+        .settle(item.unwrap(), Settlement::DropAll, fixture.now);
+    assert!((1..=invented).contains(&fill(&mut fixture, "also-invented")));
+}
+
+/// No manager has accepted an event of the new process yet.
+#[test]
+fn a_restart_keeps_more_events_than_invented_managers_could_store() {
+    let limited = Settings {
+        limits: Limits {
+            keys: 40,
+            ..Limits::WATCHER
+        },
+        ..settings()
+    };
+    let mut fixture = Fixture::with(FakeDisk::default(), limited);
+    fixture.outbox.took(&manager("real"), fixture.now);
+    for number in 0..20 {
+        assert_eq!(fixture.put("real", number), Stored::Spooled);
+    }
+    let recovered = fixture.kill();
+    assert_eq!((recovered.items, recovered.resync), (20, false));
+    assert_eq!(fixture.put("real", 19), Stored::Coalesced);
+    assert_eq!(fixture.put("real", 20), Stored::Full);
+    let real = manager("real");
+    let outbox = &fixture.outbox;
+    outbox.set_watching(std::slice::from_ref(&real), fixture.now);
+    assert_eq!(fixture.put("real", 20), Stored::Spooled);
 }

@@ -264,8 +264,10 @@ fn run(lives: &[Life], settings: Settings, lossy: bool) -> HashSet<usize> {
     marked
 }
 
-fn tight() -> Settings {
+fn tight(configured: bool) -> Settings {
+    let managers = MANAGERS.iter().filter(|_| configured);
     Settings {
+        managers: managers.map(|name| manager(name)).collect(),
         limits: Limits {
             keys: 4,
             ..Limits::WATCHER
@@ -297,7 +299,8 @@ proptest! {
     #[test]
     fn want_of_space_loses_nothing_without_a_mark(
         lives in lives(prop_oneof![Just(End::Killed), (500_u64..3_000).prop_map(|life| End::Dies { life })], true),
+        configured in any::<bool>(),
     ) {
-        run(&lives, tight(), true);
+        run(&lives, tight(configured), true);
     }
 }

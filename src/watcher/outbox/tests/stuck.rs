@@ -194,8 +194,10 @@ fn a_spool_that_lacks_records_is_replaced_or_says_so(
     });
     assert_eq!(put(&fixture, 2), Stored::MemoryOnly);
     frozen.holds();
+    let long = "x".repeat(100);
+    fixture.outbox.took(&manager(&long), fixture.now);
     for number in 3..=12_001 {
-        assert_eq!(fixture.put(&"x".repeat(100), number), Stored::MemoryOnly);
+        assert_eq!(fixture.put(&long, number), Stored::MemoryOnly);
     }
     fixture.disk.content().create_refusal = refusal;
     frozen.thaw();
@@ -247,8 +249,10 @@ fn a_spool_that_lacks_records_says_so_before_it_is_replaced() {
     });
     assert_eq!(put(&fixture, 2), Stored::MemoryOnly);
     frozen.holds();
+    let long = "x".repeat(100);
+    fixture.outbox.took(&manager(&long), fixture.now);
     for number in 3..=12_001 {
-        assert_eq!(fixture.put(&"x".repeat(100), number), Stored::MemoryOnly);
+        assert_eq!(fixture.put(&long, number), Stored::MemoryOnly);
     }
     let creating = freeze(&fixture.disk, Operation::Create);
     drop(frozen);
@@ -350,6 +354,7 @@ fn records_that_wait_for_a_frozen_disk_are_bounded() {
             ..settings()
         },
     );
+    fixture.outbox.took(&manager("a"), fixture.now);
     for number in 0..40_000 {
         let _ = fixture.put("a", number);
     }
