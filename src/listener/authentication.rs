@@ -163,7 +163,7 @@ pub trait SkrDomainLookup: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Option<String>, Box<dyn StdError + Send + Sync>>>;
 }
 
-/// Accepts a certificate whose runtime has a Kyma, if the subject alternative names contain the `skr-domain` of that Kyma.
+/// Accepts a certificate whose runtime has a Kyma, if the `skr-domain` of that Kyma is a DNS name of the certificate.
 /// Therefore a certificate is valid for one runtime only, and not after its Kyma is deleted.
 #[derive(Clone, Debug)]
 pub struct SanPinning<L>(L);
@@ -182,7 +182,7 @@ impl<L: SkrDomainLookup> SanPinning<L> {
             .ok_or(VerifyError::Denied("the runtime is not known".into()))?;
         // DNS names are case-insensitive.
         let pinned = |name: &String| name.eq_ignore_ascii_case(&domain);
-        if client.alternative_names().iter().any(pinned) {
+        if client.dns_names().iter().any(pinned) {
             return Ok(runtime);
         }
         let text = "the client certificate is not for the runtime's domain";

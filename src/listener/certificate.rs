@@ -59,7 +59,7 @@ impl fmt::Display for RuntimeId {
 pub struct ClientCertificate {
     der: CertificateDer<'static>,
     common_name: Option<String>,
-    alternative_names: Vec<String>,
+    alternative_names: AlternativeNames,
     /// Whether the key may sign a handshake: there is no key usage, or it contains digital signatures.
     may_sign: bool,
     /// Start and end of the validity, in seconds since 1970.
@@ -89,7 +89,7 @@ impl ClientCertificate {
         if !behind.is_empty() {
             return Err(CertificateError::Malformed);
         }
-        let alternative_names = alternative_names(&parsed)?;
+        let alternative_names = AlternativeNames::read(&parsed)?;
         let may_sign = parsed
             .key_usage()
             .map_err(|_| CertificateError::Malformed)?
@@ -112,10 +112,26 @@ impl ClientCertificate {
         self.common_name.as_deref()
     }
 
-    /// Returns the subject alternative names that are DNS names, URIs or IP addresses, as text.
+    /// Returns the subject alternative names that are DNS names, URIs or IP addresses, as text: first all DNS names, then
+    /// all URIs, then all addresses. A name of one kind may have the text of a name of another kind, so compare a DNS name
+    /// with [`dns_names`](Self::dns_names).
     #[must_use]
     pub fn alternative_names(&self) -> &[String] {
-        &self.alternative_names
+        &self.alternative_names.all
+    }
+
+    /// Returns the subject alternative names that are DNS names.
+    #[must_use]
+    pub fn dns_names(&self) -> &[String] {
+        self.alternative_names.of(NameKind::Dns)
+    }
+
+    /// Returns whether a subject alternative name has this text, and is of the kind that the text has: an IP address, a URI
+    /// if it contains a colon, or otherwise a DNS name.
+    #[cfg(feature = "tls")]
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        let names = self.alternative_names.of(NameKind::of_text(name));
+        names.iter().any(|it| it == name)
     }
 
     /// Returns the certificate in DER format.
@@ -131,21 +147,62 @@ fn common_name(certificate: &X509Certificate<'_>) -> Option<String> {
     (names.next().is_none() && !name.is_empty()).then(|| name.to_owned())
 }
 
-fn alternative_names(certificate: &X509Certificate<'_>) -> Result<Vec<String>, CertificateError> {
-    let extension = certificate
-        .subject_alternative_name()
-        .map_err(|_| CertificateError::Malformed)?;
-    let names = extension.map_or(&[][..], |extension| &extension.value.general_names);
-    Ok(names.iter().filter_map(text).collect())
+/// Kind of a subject alternative name, in the order of [`AlternativeNames::all`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum NameKind {
+    Dns,
+    Uri,
+    Ip,
 }
 
-fn text(name: &GeneralName<'_>) -> Option<String> {
+impl NameKind {
+    #[cfg(feature = "tls")]
+    fn of_text(text: &str) -> Self {
+        if text.parse::<Ipv4Addr>().is_ok() || text.parse::<Ipv6Addr>().is_ok() {
+            Self::Ip
+        } else if text.contains(':') {
+            Self::Uri
+        } else {
+            Self::Dns
+        }
+    }
+}
+
+/// Subject alternative names as text, sorted by their kind.
+#[derive(Clone, Debug)]
+struct AlternativeNames {
+    all: Vec<String>,
+    kinds: Vec<NameKind>,
+}
+
+impl AlternativeNames {
+    fn read(certificate: &X509Certificate<'_>) -> Result<Self, CertificateError> {
+        let extension = certificate
+            .subject_alternative_name()
+            .map_err(|_| CertificateError::Malformed)?;
+        let names = extension.map_or(&[][..], |extension| &extension.value.general_names);
+        let mut names: Vec<_> = names.iter().filter_map(text).collect();
+        names.sort_by_key(|(kind, _)| *kind);
+        let (kinds, all) = names.into_iter().unzip();
+        Ok(Self { all, kinds })
+    }
+
+    fn of(&self, kind: NameKind) -> &[String] {
+        let start = self.kinds.partition_point(|it| *it < kind);
+        let end = self.kinds.partition_point(|it| *it <= kind);
+        &self.all[start..end]
+    }
+}
+
+fn text(name: &GeneralName<'_>) -> Option<(NameKind, String)> {
     match *name {
-        GeneralName::DNSName(text) | GeneralName::URI(text) => Some(text.to_owned()),
+        GeneralName::DNSName(text) => Some((NameKind::Dns, text.to_owned())),
+        GeneralName::URI(text) => Some((NameKind::Uri, text.to_owned())),
         GeneralName::IPAddress(bytes) => {
             let v4 = || <[u8; 4]>::try_from(bytes).map(|it| Ipv4Addr::from(it).to_string());
             let v6 = || <[u8; 16]>::try_from(bytes).map(|it| Ipv6Addr::from(it).to_string());
-            v4().or_else(|_| v6()).ok()
+            let address = v4().or_else(|_| v6()).ok()?;
+            Some((NameKind::Ip, address))
         }
         _ => None,
     }

@@ -48,8 +48,9 @@ pub enum Transport {
     MutualTls {
         /// TLS configuration, usually from [`gateway_tls`](crate::gateway_tls).
         tls: serve::TlsHandle,
-        /// One of the subject alternative names of the certificate of the gateway, such as its SPIFFE ID. The CA of a mesh
-        /// signs certificates for all workloads, so verification by the CA is not sufficient.
+        /// One of the subject alternative names of the certificate of the gateway: a URI, such as its SPIFFE ID, a DNS name
+        /// or an IP address. The CA of a mesh signs certificates for all workloads, so verification by the CA is not
+        /// sufficient.
         gateway: String,
     },
 }

@@ -85,7 +85,7 @@ impl Gateway {
             return true;
         }
         let peer = ClientCertificate::read(leaf.clone());
-        let is_gateway = peer.is_ok_and(|it| it.alternative_names().contains(&self.name));
+        let is_gateway = peer.is_ok_and(|it| it.is_named(&self.name));
         if is_gateway {
             self.certificate.store(Some(Arc::new(leaf.clone())));
         }

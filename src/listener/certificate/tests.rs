@@ -21,18 +21,44 @@ fn a_watchers_certificate_says_who_and_where_it_is() {
 }
 
 #[test]
-fn alternative_names_are_text() {
+fn alternative_names_are_text_sorted_by_kind() {
     let client = read(|params| {
         params.subject_alt_names = vec![
-            SanType::DnsName("a.example".try_into().unwrap()),
+            SanType::IpAddress([10, 0, 0, 1].into()),
+            SanType::DnsName("b.example".try_into().unwrap()),
             SanType::Rfc822Name("mail@a.example".try_into().unwrap()),
             SanType::URI("spiffe://a/b".try_into().unwrap()),
-            SanType::IpAddress([10, 0, 0, 1].into()),
+            SanType::DnsName("a.example".try_into().unwrap()),
             SanType::IpAddress("fd00::1".parse().unwrap()),
         ];
     });
-    let expected = ["a.example", "spiffe://a/b", "10.0.0.1", "fd00::1"];
+    let expected = [
+        "b.example",
+        "a.example",
+        "spiffe://a/b",
+        "10.0.0.1",
+        "fd00::1",
+    ];
     assert_eq!(client.alternative_names(), expected);
+    assert_eq!(client.dns_names(), &expected[..2]);
+    for name in expected {
+        assert!(client.is_named(name), "{name}");
+    }
+}
+
+/// A CA of the mesh may sign a name of one kind for a workload to which it would not sign the same text as another kind.
+#[test]
+fn a_name_counts_as_its_own_kind_only() {
+    let client = read(|params| {
+        params.subject_alt_names = vec![
+            SanType::DnsName("10.0.0.1".try_into().unwrap()),
+            SanType::DnsName("spiffe://a/b".try_into().unwrap()),
+            SanType::URI(DOMAIN.try_into().unwrap()),
+        ];
+    });
+    for name in ["10.0.0.1", "spiffe://a/b", DOMAIN] {
+        assert!(!client.is_named(name), "{name}");
+    }
 }
 
 /// An empty common name counts as missing. With two common names the result would depend on the reader.

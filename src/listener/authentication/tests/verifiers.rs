@@ -84,6 +84,15 @@ fn one_name_of_several_is_enough() {
 }
 
 #[test]
+fn the_domain_as_a_uri_is_no_dns_name() {
+    let change = |params: &mut CertificateParams| {
+        params.subject_alt_names = vec![SanType::URI(DOMAIN.try_into().unwrap())];
+    };
+    let result = verify(&SanPinning::new(Kyma(Ok(Some(DOMAIN)))), change);
+    assert!(matches!(result, Err(VerifyError::Denied(_))), "{result:?}");
+}
+
+#[test]
 fn a_failed_look_up_is_no_verdict() {
     let result = verify(&SanPinning::new(Kyma(Err("no connection"))), |_| {});
     assert!(

@@ -46,7 +46,10 @@ impl Mesh {
     }
 
     fn workload(&self, spiffe: &str) -> Leaf {
-        let name = SanType::URI(spiffe.try_into().unwrap());
+        self.named(SanType::URI(spiffe.try_into().unwrap()))
+    }
+
+    fn named(&self, name: SanType) -> Leaf {
         watcher_with(&self.authority, |params| {
             params.subject_alt_names = vec![name];
         })
@@ -85,6 +88,14 @@ async fn another_workload_of_the_mesh_may_not_speak_for_the_gateway() {
     let mut client = mesh.connect(mesh.config(&neighbour)).await.unwrap();
     let answer = client.ask(&mesh.request()).await.unwrap();
     assert_eq!((answer.status, answer.closes()), (403, true));
+}
+
+#[tokio::test]
+async fn the_id_of_the_gateway_as_a_dns_name_is_not_its_id() {
+    let mesh = Mesh::new().await;
+    let neighbour = mesh.named(SanType::DnsName(GATEWAY.try_into().unwrap()));
+    let mut client = mesh.connect(mesh.config(&neighbour)).await.unwrap();
+    assert_eq!(client.ask(&mesh.request()).await.unwrap().status, 403);
 }
 
 /// A known certificate of the gateway is not parsed again, and authorizes no other certificate.
