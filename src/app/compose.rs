@@ -86,5 +86,6 @@ mod tests {
     fn admission_connections_age() {
         let options = admission_options(TlsHandle::empty(), Duration::ZERO);
         assert_eq!(options.limits.age, Some(Duration::from_mins(10)));
+        assert!(!options.strict_framing);
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::{get, post};
+use rstest::rstest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -31,6 +32,7 @@ impl Peer {
     fn start(capacity: usize) -> Self {
         let router = Router::new()
             .route("/", get(|| async { "hello" }))
+            .route("/late", get(late))
             .route("/large", get(|| async { "x".repeat(1_000_000) }))
             .route("/read", post(|_body: String| async { "read" }));
         let limits = Limits {
@@ -83,16 +85,30 @@ impl Peer {
     }
 }
 
+async fn late() -> &'static str {
+    sleep(Limits::default().idle * 3).await;
+    "late"
+}
+
 fn is_about(measured: Duration, expected: Duration) -> bool {
     // The resolution of the timer is low for long waits.
     measured >= expected && measured < expected + 10 * MS
 }
 
+/// The time for which a handler awaits something is not idle.
+#[rstest]
+#[case::answered_at_once("/", "hello")]
+#[case::answered_after_more_than_the_idle_time("/late", "late")]
 #[tokio::test(start_paused = true)]
-async fn an_idle_connection_lasts_its_idle_time_from_its_last_answer() {
+async fn an_idle_connection_lasts_its_idle_time_from_its_last_answer(
+    #[case] path: &str,
+    #[case] expected: &str,
+) {
     let mut peer = Peer::start(4096);
     sleep(Duration::from_secs(100)).await;
-    assert!(peer.ask(GET).await.ends_with("hello"));
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let answer = peer.ask(request.as_bytes()).await;
+    assert!(answer.ends_with(expected), "{answer}");
     let idle = peer.shared.limits.idle;
     let lasted = peer.lasts().await;
     assert!(is_about(lasted, idle), "{lasted:?}");

@@ -1,4 +1,5 @@
 use rstest::rstest;
+use testkit::growth::assert_proportional;
 
 use super::*;
 
@@ -58,4 +59,20 @@ fn a_header_is_judged_however_it_arrives(
     }
     assert_eq!(scanner.is_unambiguous("POST"), expected);
     assert!(scanner.line.capacity() <= 2 * LINE_START);
+}
+
+/// A client may send each byte of its header by itself.
+#[rstest]
+#[case::one_line("a")]
+#[case::many_lines("A: b\r\n")]
+fn the_time_of_a_scan_grows_with_the_size_of_the_header(#[case] repeated: &str) {
+    let header = |size: usize| format!("POST / HTTP/1.1\r\nA: {}", repeated.repeat(size));
+    let scan = |header: &String| {
+        let mut scanner = HeaderScanner::default();
+        for byte in header.as_bytes().chunks(1) {
+            scanner.read(byte);
+        }
+        assert!(!scanner.is_unambiguous("POST"));
+    };
+    assert_proportional(1_000, header, scan);
 }
