@@ -273,5 +273,28 @@ fn log_recovered(recovered: &Recovered) {
             "recovered events dropped: their managers are not configured, or too many"
         );
     }
-    tracing::info!(items, "recovered undelivered events");
+    if *items > 0 {
+        tracing::info!(items, "recovered undelivered events");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use testkit::logs::Logs;
+    use tracing::Level;
+
+    use super::*;
+
+    #[rstest]
+    #[case::empty(0, 0)]
+    #[case::one_event(1, 1)]
+    fn recovered_events_are_logged_if_there_are_any(#[case] items: usize, #[case] lines: usize) {
+        let logs = Logs::of(Level::INFO);
+        log_recovered(&Recovered {
+            items,
+            ..Recovered::default()
+        });
+        assert_eq!(logs.lines().len(), lines, "{:?}", logs.lines());
+    }
 }
