@@ -5,6 +5,10 @@
 //! Invariant: the size of parsed data is limited, and no error repeats content of a request. Parsing is strict about types.
 //! It ignores unknown keys (for example `owner`, which listeners up to v1.3 required). A missing key of an event has an empty
 //! value, as in the public protocol.
+//!
+//! [`WatchEvent`], [`NamespacedName`] and [`Gvk`] are not `#[non_exhaustive]`: senders create them field by field, so that the
+//! compiler finds a field that a sender does not set, and their keys are those of the public protocol, which no release of
+//! this crate extends. [`Heartbeat`] gets further keys, and is created by [`Heartbeat::new`].
 
 use std::borrow::Cow;
 use std::fmt;
