@@ -1,5 +1,6 @@
 //! Tests of the listener over real sockets, with manually written requests.
 
+mod clocks;
 mod contract;
 mod drain;
 mod floods;
