@@ -7,6 +7,7 @@ mod floods;
 mod framing;
 mod gateway;
 mod pressure;
+mod readme;
 mod watchers;
 
 use super::*;
