@@ -17,27 +17,32 @@ fn pair(leaf: &Leaf) -> CertificatePair {
     CertificatePair::from_pem(leaf.pem.as_bytes(), leaf.key_pem().as_bytes()).unwrap()
 }
 
-struct Mesh {
+pub(super) struct Mesh {
     authority: Authority,
     runtimes: Authority,
-    listener: Running,
+    pub(super) listener: Running,
 }
 
 impl Mesh {
     async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub(super) async fn with(change: impl FnOnce(&mut Options)) -> Self {
         let (authority, runtimes) = (ca(), ca());
         let own = watcher_with(&authority, |params| {
             params.subject_alt_names = vec![SanType::DnsName("listener".try_into().unwrap())];
         });
         let bundle = authority.pem().as_bytes();
         let tls = TlsHandle::new(gateway_tls(&pair(&own), bundle).unwrap());
-        let options = Options {
+        let mut options = Options {
             transport: Transport::MutualTls {
                 tls,
                 gateway: GATEWAY.into(),
             },
             ..options(Authentication::Certificate(check(&runtimes)))
         };
+        change(&mut options);
         Self {
             listener: Running::with(options).await,
             authority,
@@ -45,7 +50,7 @@ impl Mesh {
         }
     }
 
-    fn workload(&self, spiffe: &str) -> Leaf {
+    pub(super) fn workload(&self, spiffe: &str) -> Leaf {
         self.named(SanType::URI(spiffe.try_into().unwrap()))
     }
 
@@ -55,15 +60,15 @@ impl Mesh {
         })
     }
 
-    async fn connect(&self, config: ClientConfig) -> io::Result<RawTlsClient> {
+    pub(super) async fn connect(&self, config: ClientConfig) -> io::Result<RawTlsClient> {
         RawTlsClient::connect_tls(self.listener.address, "listener", config).await
     }
 
-    fn config(&self, leaf: &Leaf) -> ClientConfig {
+    pub(super) fn config(&self, leaf: &Leaf) -> ClientConfig {
         client_config(self.authority.roots(), Some(leaf), &[]).unwrap()
     }
 
-    fn request(&self) -> String {
+    pub(super) fn request(&self) -> String {
         post(&[&watcher_header(&self.runtimes)], EVENT)
     }
 }
