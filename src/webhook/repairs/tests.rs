@@ -5,6 +5,7 @@ mod evictions;
 mod judge;
 mod opt_in;
 mod record;
+mod restarts;
 mod unstarted;
 
 use std::time::Duration;

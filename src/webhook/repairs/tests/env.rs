@@ -14,7 +14,8 @@ use tokio::time::{Instant, sleep};
 use super::super::*;
 use crate::watches::fixtures::watches_of;
 
-/// The path of the subresource, which the API server of the tests does not serve: the response is 404.
+/// The path of the subresource, which the API server of the tests does not serve: the response is 404, except after
+/// [`Environment::allow_eviction`].
 pub(super) const EVICTION: &str = " /api/v1/namespaces/shop/pods/web/eviction";
 
 /// Returns the specification of a Pod with all changes of the configuration.
@@ -123,16 +124,22 @@ impl Environment {
         }));
     }
 
-    /// Allows the pull Secret in all Namespaces except one.
-    pub(super) fn select_namespaces(&self) {
+    pub(super) fn edit_document(&self, change: impl FnOnce(&mut Value)) {
         let place = ("kyma-system", CONFIG_MAP);
         self.server.edit("configmaps", place, |map| {
             let text = map["data"][CONFIG_KEY].as_str().unwrap();
             let mut document: Value = serde_json::from_str(text).unwrap();
+            change(&mut document);
+            map["data"][CONFIG_KEY] = json!(document.to_string());
+        });
+    }
+
+    /// Allows the pull Secret in all Namespaces except one.
+    pub(super) fn select_namespaces(&self) {
+        self.edit_document(|document| {
             document["imagePullSecret"] = json!({"namespaceSelector": {"matchExpressions": [
                 {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["other"]},
             ]}});
-            map["data"][CONFIG_KEY] = json!(document.to_string());
         });
     }
 
@@ -159,6 +166,11 @@ impl Environment {
 
     /// Creates a stored Pod of a ReplicaSet.
     pub(super) fn put_pod(&self, name: &str, is_adapted: bool) {
+        self.put_pod_of(name, is_adapted.then(adapted_spec));
+    }
+
+    /// Creates a stored Pod of a ReplicaSet, which the webhook adapted if its specification is given.
+    pub(super) fn put_pod_of(&self, name: &str, adapted: Option<Value>) {
         let mut pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
@@ -170,9 +182,9 @@ impl Environment {
             "spec": {"containers": [{"name": "c", "image": "old.example/web:1"}]},
             "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
         });
-        if is_adapted {
+        if let Some(spec) = adapted {
             pod["metadata"]["annotations"] = json!({MARKER: "true"});
-            pod["spec"] = adapted_spec();
+            pod["spec"] = spec;
         }
         self.server.put(&pod);
     }
@@ -217,6 +229,12 @@ impl Environment {
 
     pub(super) fn evictions_of(&self, pod: &str) -> usize {
         self.server.count(&EVICTION.replace("web", pod))
+    }
+
+    /// Makes evictions of a Pod succeed. The Pod stays until the test removes it.
+    pub(super) fn allow_eviction(&self, pod: &str) {
+        let eviction = EVICTION.replace("web", pod);
+        self.server.fault(&eviction).status(201);
     }
 }
 
