@@ -13,6 +13,7 @@ pub mod admission;
 pub mod certificate;
 pub mod dry_run;
 pub mod fallback_policy;
+pub mod leader;
 pub mod pull_secret_sync;
 pub mod repairs;
 pub mod self_review;

@@ -23,6 +23,7 @@ use webhook::admission::router;
 use webhook::certificate::Certificates;
 use webhook::dry_run;
 use webhook::fallback_policy::{FallbackPolicy, FallbackSettings};
+use webhook::leader::LeaderTasks;
 use webhook::pull_secret_sync::{PullSecretSync, page_permit};
 use webhook::repairs::{Probe, Repairs};
 use webhook::self_review;
@@ -204,30 +205,27 @@ impl Parts<'_> {
         shutdown: CancellationToken,
         ended: &CancellationToken,
     ) {
-        let repairs = self.repairs(certificates, port);
-        let pull_secrets = PullSecretSync {
-            client: self.client.clone(),
-            snapshots: self.snapshots.clone(),
-            recorder: Recorder::new(self.client.clone(), self.reporter()),
-            metrics: self.meters.pull_secret.clone(),
-            watches: self.meters.failing_watches.clone(),
-            product_namespace: self.arguments.namespace.clone(),
-            page: page_permit(),
+        let tasks = LeaderTasks {
+            pull_secrets: PullSecretSync {
+                client: self.client.clone(),
+                snapshots: self.snapshots.clone(),
+                recorder: Recorder::new(self.client.clone(), self.reporter()),
+                metrics: self.meters.pull_secret.clone(),
+                watches: self.meters.failing_watches.clone(),
+                product_namespace: self.arguments.namespace.clone(),
+                page: page_permit(),
+            },
+            repairs: self.repairs(certificates, port),
+            policy: policy.clone(),
+            certificates: certificates.clone(),
+            metrics: self.meters.leader.clone(),
         };
         let lease = LeaseOptions {
             namespace: self.arguments.namespace.clone(),
             name: LEASE.to_owned(),
             identity: self.identity.clone(),
         };
-        let work = |term: CancellationToken| {
-            let pull_secrets = pull_secrets.clone().run(term.clone());
-            let repairs = repairs.clone().run(term.clone());
-            let policy = policy.clone().reconcile(term.clone());
-            let certificates = certificates.clone().reconcile(term);
-            async move {
-                tokio::join!(pull_secrets, repairs, policy, certificates);
-            }
-        };
+        let work = |term| tasks.clone().run(term);
         // A leader without a configuration copies and repairs nothing. Where no replica has one, certificates are issued all the same.
         let configured = self.snapshots.configured(CONFIGURATION_WAIT);
         shutdown.run_until_cancelled(configured).await;

@@ -20,6 +20,7 @@ use serde_json::value::RawValue;
 
 use crate::snapshot::{ActiveRevision, KnownNamespace};
 use crate::stored::ManagedFields;
+use crate::survive;
 
 /// Kinds of owners that replace an evicted Pod. A Job would count the eviction as a failure.
 const REPLACING: &[(&str, &str)] = &[
@@ -57,12 +58,29 @@ pub(super) struct StoredPod {
     /// UID of the controller that replaces the Pod after its eviction.
     owner: Option<Box<str>>,
     is_ready: bool,
-    json: Box<RawValue>,
+    /// The text of the API server; `None` if the parser panicked.
+    json: Option<Box<RawValue>>,
+}
+
+/// The fields that identify a stored Pod whose text made the parser of [`Fields`] panic.
+#[derive(Default, Deserialize)]
+struct Identity {
+    #[serde(default)]
+    metadata: IdentityFields,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct IdentityFields {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
 }
 
 /// Fields of a stored Pod that are read in addition to the decision.
 #[derive(Default, Deserialize)]
-struct Fields<'a> {
+pub(super) struct Fields<'a> {
     #[serde(default, borrow)]
     metadata: Metadata<'a>,
     #[serde(default)]
@@ -130,8 +148,35 @@ struct Status {
 
 impl From<Box<RawValue>> for StoredPod {
     fn from(json: Box<RawValue>) -> Self {
-        let fields = partial_json::from_str::<Fields<'_>>(json.get(), usize::MAX);
-        let Fields { metadata, status } = fields.unwrap_or_default();
+        Self::read(json, |text| {
+            partial_json::from_str(text, usize::MAX).unwrap_or_default()
+        })
+    }
+}
+
+impl From<Identity> for Fields<'_> {
+    fn from(Identity { metadata }: Identity) -> Self {
+        Self {
+            metadata: Metadata {
+                name: metadata.name,
+                namespace: metadata.namespace,
+                uid: metadata.uid,
+                resource_version: metadata.resource_version,
+                ..Metadata::default()
+            },
+            ..Self::default()
+        }
+    }
+}
+
+impl StoredPod {
+    /// Reads a Pod with this parser. A Pod that makes it panic must not end the repairs of each leader in turn, so it is read without
+    /// the fields that only its judgment needs.
+    pub(super) fn read(json: Box<RawValue>, parse: impl FnOnce(&str) -> Fields<'_>) -> Self {
+        let parsed = survive(|| parse(json.get()));
+        let is_read = parsed.is_some();
+        let identity = || serde_json::from_str::<Identity>(json.get()).unwrap_or_default();
+        let Fields { metadata, status } = parsed.unwrap_or_else(|| identity().into());
         let created = metadata.creation_timestamp.and_then(|it| it.parse().ok());
         Self {
             metadata: ObjectMeta {
@@ -151,7 +196,7 @@ impl From<Box<RawValue>> for StoredPod {
                 .map(|it| (*it).into()),
             owner: metadata.owner_references.0.0,
             is_ready: status.conditions.0.is_ready,
-            json,
+            json: is_read.then_some(json),
         }
     }
 }
@@ -174,6 +219,9 @@ pub(super) struct Basis<'a> {
 
 /// Judges a stored Pod of a Namespace, as [`StoredPod::judge`] does.
 pub(super) type Judge = fn(&StoredPod, Option<&KnownNamespace>, &Basis<'_>) -> Option<JudgedPod>;
+
+/// The Pod cannot be judged, because of an internal error.
+pub(super) struct Panicked;
 
 /// A covered Pod.
 pub(super) struct JudgedPod {
@@ -206,15 +254,29 @@ impl StoredPod {
         created.is_some_and(|it| Timestamp::now().duration_since(it.0) > FOUND_WITHIN)
     }
 
+    /// Judges the Pod by this function. Returns an error if the function panics, or if the parser panicked before.
+    pub(super) fn judge_with(
+        &self,
+        judge: Judge,
+        namespace: Option<&KnownNamespace>,
+        basis: &Basis<'_>,
+    ) -> Result<Option<JudgedPod>, Panicked> {
+        if self.json.is_none() {
+            return Err(Panicked);
+        }
+        survive(|| judge(self, namespace, basis)).ok_or(Panicked)
+    }
+
     /// Judges the Pod. Returns `None` if it is not covered or cannot be parsed as a Pod.
     pub(super) fn judge(
         &self,
         namespace: Option<&KnownNamespace>,
         basis: &Basis<'_>,
     ) -> Option<JudgedPod> {
+        let json = self.json.as_ref()?.get();
         let created = self.metadata.creation_timestamp.as_ref()?.0;
         let name = self.metadata.namespace.as_deref().unwrap_or_default();
-        let body = review::of_created_pod(name, self.json.get());
+        let body = review::of_created_pod(name, json);
         let Ok(Subject::Pod(mut request)) = review::parse(body.as_bytes()).map(|it| it.subject)
         else {
             return None;
@@ -268,7 +330,7 @@ impl StoredPod {
                 .map(|_| note(&decision)),
             unstarted: (times.has_other_bundle
                 || has_trust_bundle(context.configuration, &request.object))
-            .then(|| UnstartedPod::of(self.json.get()))
+            .then(|| UnstartedPod::of(json))
             .flatten(),
         })
     }

@@ -25,8 +25,8 @@ use super::eviction::evict;
 use super::metrics::PodSeries;
 use super::pod::{Basis, Judge, StoredPod};
 use super::record::Record;
+use crate::UNFINISHED;
 use crate::snapshot::{ActiveRevision, KnownNamespace};
-use crate::{UNFINISHED, survive};
 
 /// Interval of reports and evictions.
 const TICK: Duration = Duration::from_secs(1);
@@ -225,9 +225,9 @@ impl<'a> Reconciler<'a> {
         };
         let namespace = self.record.namespaces.kept(&key.namespace, namespace);
         // A Pod that cannot be judged must not end the repairs of each leader in turn.
-        let judged = survive(|| (self.judge)(pod, Some(&namespace), &basis));
-        self.report_judged(&key, judged.is_some());
-        let (tracked, note, unstarted) = match judged.flatten() {
+        let judged = pod.judge_with(self.judge, Some(&namespace), &basis);
+        self.report_judged(&key, judged.is_ok());
+        let (tracked, note, unstarted) = match judged.ok().flatten() {
             Some(it) => (Some(it.tracked), it.note, it.unstarted),
             None => (None, None, None),
         };

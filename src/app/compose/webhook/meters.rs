@@ -8,6 +8,7 @@ use serve::Statistics;
 use webhook::admission::AdmissionMetrics;
 use webhook::certificate::CertificateMetrics;
 use webhook::fallback_policy::FallbackMetrics;
+use webhook::leader::LeaderMetrics;
 use webhook::pull_secret_sync::PullSecretMetrics;
 use webhook::repairs::RepairMetrics;
 use webhook::watches::WatchMetrics;
@@ -20,6 +21,7 @@ const PREFIX: &str = "rt_bootstrapper";
 pub(crate) struct Meters {
     pub(super) requests: RequestMetrics,
     pub(super) lease: LeaseMetrics,
+    pub(super) leader: LeaderMetrics,
     pub(super) failing_watches: FailingWatches,
     pub(super) admission: AdmissionMetrics,
     pub(super) watches: WatchMetrics,
@@ -40,6 +42,7 @@ impl Meters {
         let meters = Self {
             requests,
             lease,
+            leader: LeaderMetrics::register(registry),
             failing_watches: FailingWatches::register(registry),
             admission: AdmissionMetrics::register(registry),
             watches: WatchMetrics::register(registry),

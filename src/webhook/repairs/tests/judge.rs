@@ -7,6 +7,7 @@ use api::config::Document;
 use policy::admission::{Configuration, Settings, TrustBundlePresence};
 use policy::repairs::{Deviation, RevisionTimes};
 use rstest::rstest;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::super::pod::{Basis, JudgedPod, StoredPod};
@@ -43,9 +44,18 @@ fn judged(pod: &Value, product_namespace: &str, fallback_policy: bool) -> Option
         trust_bundle: TrustBundlePresence::Present,
         ..ActiveRevision::default()
     };
+    let pod: StoredPod = serde_json::from_str(&pod.to_string()).unwrap();
+    pod.judge(None, &basis(&active, product_namespace, fallback_policy))
+}
+
+fn basis<'a>(
+    active: &'a ActiveRevision,
+    product_namespace: &'a str,
+    fallback_policy: bool,
+) -> Basis<'a> {
     let created = CREATED.parse().unwrap();
-    let basis = Basis {
-        active: &active,
+    Basis {
+        active,
         product_namespace,
         revision: RevisionTimes {
             document: created,
@@ -55,9 +65,7 @@ fn judged(pod: &Value, product_namespace: &str, fallback_policy: bool) -> Option
             bundle_content: Some(created),
         },
         fallback_policy,
-    };
-    let pod: StoredPod = serde_json::from_str(&pod.to_string()).unwrap();
-    pod.judge(None, &basis)
+    }
 }
 
 fn stored(image: &str) -> Value {
@@ -106,4 +114,21 @@ fn the_pods_of_the_webhook_are_not_missed(#[case] product_namespace: &str, #[cas
     let (key, value) = api::names::OWN_LABEL;
     pod["metadata"]["labels"] = json!({key: value});
     assert_eq!(judged(&pod, product_namespace, false).is_some(), expected);
+}
+
+/// Without this, the Pod would end the repairs of each leader in turn.
+#[test]
+fn a_pod_whose_text_makes_the_parser_panic_is_identified_and_not_judged() {
+    let json = RawValue::from_string(stored("old.example/web:1").to_string()).unwrap();
+    let pod = StoredPod::read(json, |_| panic!("part of the test"));
+    let (key, reference) = (pod.key(), pod.reference());
+    assert_eq!((&*key.namespace, &*key.name), ("shop", "web"));
+    assert_eq!(reference.uid.as_deref(), Some("1"));
+    let active = ActiveRevision::default();
+    let judged = pod.judge_with(
+        StoredPod::judge,
+        None,
+        &basis(&active, "kyma-system", false),
+    );
+    assert!(judged.is_err());
 }
