@@ -62,7 +62,7 @@ pub(crate) struct PlanArgs {
     /// Accept loopback addresses in kubeconfigs; for tests and local clusters only
     #[arg(long)]
     allow_loopback_runtimes: bool,
-    /// Path of a kubeconfig of KCP. If unset, the service account of the Pod is used
+    /// Path of a kubeconfig of KCP, or of several as in KUBECONFIG of kubectl. If unset, the service account of the Pod is used
     #[arg(long, env = "KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
 }

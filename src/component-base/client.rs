@@ -9,7 +9,7 @@
 //! kube::Client ─ RequestService (counter, deadline) ─ base URI ─ auth ─ headers ─ pool ─ rustls ─ TCP
 //! ```
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -52,7 +52,8 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 /// Options of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// Path of a kubeconfig, of which the current context is used; `None` means the service account of the Pod.
+    /// Path of a kubeconfig, or of several as kubectl merges them, of which the current context is used; `None` means the service
+    /// account of the Pod.
     pub kubeconfig: Option<PathBuf>,
     /// Value of the `User-Agent` header, which appears in the audit log of the API server.
     pub user_agent: String,
@@ -184,21 +185,40 @@ async fn load(kubeconfig: Option<PathBuf>) -> Result<Config, ClientError> {
     let Some(path) = kubeconfig else {
         return Config::incluster().map_err(ClientError::InCluster);
     };
-    let read = async {
-        let kubeconfig = Kubeconfig::read_from(&path)?;
-        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await
+    let mut merged = Kubeconfig::default();
+    for file in kubeconfig_files(&path) {
+        let next = Kubeconfig::read_from(&file).map_err(|error| invalid(&file, error))?;
+        let both = merged.merge(next);
+        merged = both.map_err(|error| invalid(&path, error))?;
+    }
+    let config = Config::from_custom_kubeconfig(merged, &KubeConfigOptions::default()).await;
+    config.map_err(|error| invalid(&path, error))
+}
+
+/// Returns the files of a list of paths, as kubectl reads it from `KUBECONFIG`: files that do not exist are skipped. A path that names a
+/// file, or no file at all, is no list.
+fn kubeconfig_files(path: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    if !path.exists() {
+        files.extend(std::env::split_paths(path).filter(|it| it.exists()));
+    }
+    if files.is_empty() {
+        files.push(path.to_owned());
+    }
+    files
+}
+
+fn invalid(path: &Path, error: KubeconfigError) -> ClientError {
+    let reason = match error {
+        // The error of the parser quotes the document, which contains credentials.
+        KubeconfigError::Parse(error) => {
+            let line = error.location().map_or(1, |it| it.line());
+            format!("line {line}: not a valid kubeconfig")
+        }
+        error => error.to_string(),
     };
-    read.await.map_err(|error| {
-        let reason = match error {
-            // The error of the parser quotes the document, which contains credentials.
-            KubeconfigError::Parse(error) => {
-                let line = error.location().map_or(1, |it| it.line());
-                format!("line {line}: not a valid kubeconfig")
-            }
-            error => error.to_string(),
-        };
-        ClientError::Kubeconfig { path, reason }
-    })
+    let path = path.to_owned();
+    ClientError::Kubeconfig { path, reason }
 }
 
 /// Replaces an error that contains the output of a credential plugin, because that output may contain a token.

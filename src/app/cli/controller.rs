@@ -46,7 +46,7 @@ pub(crate) struct ControllerArgs {
     pub(crate) direct: DirectArgs,
     #[command(flatten)]
     pub(crate) watchers: WatcherArgs,
-    /// Path of a kubeconfig of KCP. If unset, the service account of the Pod is used
+    /// Path of a kubeconfig of KCP, or of several as in KUBECONFIG of kubectl. If unset, the service account of the Pod is used
     #[arg(long, env = "KUBECONFIG")]
     pub(crate) kubeconfig: Option<PathBuf>,
 }

@@ -47,7 +47,7 @@ pub(crate) struct WebhookArgs {
     /// Directory with tls.crt, tls.key and ca.crt. If unset, the webhook issues its certificate
     #[arg(long)]
     pub(crate) webhook_cert_path: Option<PathBuf>,
-    /// Path of a kubeconfig. If unset, the service account of the Pod is used
+    /// Path of a kubeconfig, or of several as in KUBECONFIG of kubectl. If unset, the service account of the Pod is used
     #[arg(long, env = "KUBECONFIG")]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// Time between SIGTERM and the end of serving, as in `12s`, in which API servers remove the endpoint

@@ -121,6 +121,32 @@ async fn a_kubeconfig_leads_to_a_server_with_credentials_and_our_name() {
     );
 }
 
+/// The first file has no cluster, and the other files have one of the same name. Empty paths and missing files are skipped.
+#[tokio::test]
+async fn a_list_of_kubeconfigs_is_merged_and_the_first_value_counts() {
+    let server = MockServer::start().await;
+    Mock::given(header("authorization", "Bearer t0ken"))
+        .respond_with(ResponseTemplate::new(200).set_body_json(json!({"metadata": {"name": "c"}})))
+        .expect(1)
+        .mount(&server)
+        .await;
+    let folder = tempfile::tempdir().unwrap();
+    let without_clusters = std::fs::read_to_string(kubeconfig("").path()).unwrap();
+    let without_clusters = without_clusters.replace("clusters: [{name: c, cluster: {}}]\n", "");
+    std::fs::write(folder.path().join("first"), without_clusters).unwrap();
+    let second = kubeconfig(&format!("server: \"{}\"", server.uri()));
+    let third = kubeconfig("server: \"http://nowhere\"");
+    let files = ["first", "missing"].map(|it| folder.path().join(it));
+    let files = files.iter().map(PathBuf::as_path);
+    let files = files.chain([Path::new(""), second.path(), third.path()]);
+    let mut options = options(&second);
+    options.kubeconfig = Some(std::env::join_paths(files).unwrap().into());
+    let (_registry, requests) = metered();
+    let client = connect(options, &requests).await.unwrap();
+    let found = Api::<ConfigMap>::default_namespaced(client).get("c").await;
+    assert_eq!(found.unwrap().metadata.name.as_deref(), Some("c"));
+}
+
 #[tokio::test]
 async fn a_busy_server_is_asked_once() {
     let server = MockServer::start().await;
