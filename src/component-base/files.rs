@@ -42,10 +42,13 @@ pub fn read(path: &Path, limit: usize) -> Result<Vec<u8>, FileError> {
         io::ErrorKind::NotFound => FileError::NotFound,
         _ => FileError::Io(error),
     };
-    if !metadata(path).map_err(failed)?.is_file() {
+    let about = metadata(path).map_err(failed)?;
+    if !about.is_file() {
         return Err(FileError::NotRegular);
     }
-    let mut content = Vec::new();
+    // Growing would leave copies of a key in memory.
+    let size = usize::try_from(about.len()).unwrap_or(limit);
+    let mut content = Vec::with_capacity(size.min(limit));
     let file = File::open(path).map_err(failed)?;
     let mut file = file.take(limit as u64 + 1);
     file.read_to_end(&mut content).map_err(failed)?;

@@ -18,6 +18,7 @@ use serve::pair::{CertificatePair, PairError};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
 
 pub use self::lapse::CertificateLapse;
 use self::material::Authorities;
@@ -136,7 +137,7 @@ impl Certificates {
     pub(crate) fn poll(&self, now: SystemTime) {
         let options = &self.shared.options;
         let certificate = read(TLS_CERT, &options.certificate);
-        let key = read(TLS_KEY, &options.key);
+        let key = read(TLS_KEY, &options.key).map(Zeroizing::new);
         let bundle = read(CA_CERT, &options.authorities);
         let mut state = self.lock();
         state.look_at(now);
@@ -160,7 +161,7 @@ impl Certificates {
     fn adopt(
         &self,
         state: &mut State,
-        pair: Result<(Vec<u8>, Vec<u8>), CertificateError>,
+        pair: Result<(Vec<u8>, Zeroizing<Vec<u8>>), CertificateError>,
         bundle: Result<Vec<u8>, CertificateError>,
         now: SystemTime,
     ) -> Result<(), CertificateError> {

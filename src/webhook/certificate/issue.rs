@@ -54,7 +54,7 @@ pub(super) fn issue(
     let pem = |bundle: Bundle| bundle.to_pem().into_bytes();
     Ok(Material {
         chain: pem(Bundle::of([certificate.der().clone()])),
-        key: leaf.serialize_pem().into_bytes(),
+        key: leaf.serialize_pem().into_bytes().into(),
         authorities: pem(Bundle::of(trusted.cloned())),
     })
 }

@@ -17,6 +17,7 @@ use kube::api::Preconditions;
 use serve::pair::{CertificatePair, PairError};
 
 use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
 
 use super::{Bundle, Certificates, ENTRY, SECRET};
 
@@ -36,13 +37,13 @@ pub(crate) enum Observed<T> {
     Present(Arc<T>),
 }
 
-/// The unverified content of a TLS Secret or of three files. Key material has no `Debug`.
+/// The unverified content of a TLS Secret or of three files. The key has no `Debug` and is zeroized.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Material {
     /// `tls.crt`: the leaf and its intermediate certificates, in PEM.
     pub(crate) chain: Vec<u8>,
     /// `tls.key`: the key of the leaf, in PEM.
-    pub(crate) key: Vec<u8>,
+    pub(crate) key: Zeroizing<Vec<u8>>,
     /// `ca.crt`: the CAs that API servers should trust, in PEM. May be empty with certificate files.
     pub(crate) authorities: Vec<u8>,
 }
@@ -80,7 +81,7 @@ impl Material {
         let file = |name| read(&directory.join(name), FILE_BYTES);
         Ok(Self {
             chain: file("tls.crt")?,
-            key: file("tls.key")?,
+            key: file("tls.key")?.into(),
             authorities: match file("ca.crt") {
                 Err(FileError::NotFound) => Vec::new(),
                 content => content?,
@@ -116,7 +117,7 @@ impl StoredCertificate {
             immutable: secret.immutable == Some(true),
             material: Material {
                 chain: value("tls.crt"),
-                key: value("tls.key"),
+                key: value("tls.key").into(),
                 authorities: value("ca.crt"),
             },
         }

@@ -8,6 +8,7 @@
 //! configuration and its entry are never created. A written object counts as observed. Otherwise the Secret would seem to
 //! be missing until the watch gets its event, and would be issued again.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use api::names::CA_BUNDLE_MANAGER;
@@ -23,6 +24,7 @@ use kube::core::Status;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
+use zeroize::Zeroize as _;
 
 use super::plan::{FilesPlanner, Plan, SecretPlanner, Write};
 use super::{
@@ -136,7 +138,7 @@ impl Certificates {
         carried: &Bundle,
         now: SystemTime,
     ) -> Result<StoredCertificate, WriteError> {
-        let material = issue(&self.settings.dns_names, now, carried)?;
+        let mut material = issue(&self.settings.dns_names, now, carried)?;
         let secrets = Api::<Secret>::namespaced(self.client.clone(), &self.settings.namespace);
         let resource_version = match replaces {
             Some(old) if old.immutable || old.type_.as_deref() != Some(TLS_TYPE) => {
@@ -151,11 +153,11 @@ impl Certificates {
         };
         let data = [
             ("tls.crt", material.chain),
-            ("tls.key", material.key),
+            ("tls.key", std::mem::take(&mut *material.key)),
             ("ca.crt", material.authorities),
         ];
         let data = data.map(|(key, value)| (key.to_owned(), ByteString(value)));
-        let secret = Secret {
+        let mut secret = Secret {
             metadata: ObjectMeta {
                 name: Some(SECRET.to_owned()),
                 resource_version,
@@ -166,8 +168,10 @@ impl Certificates {
             ..Secret::default()
         };
         let parameters = PatchParams::apply(CA_BUNDLE_MANAGER).force();
-        let patch = Patch::Apply(secret);
+        let patch = Patch::Apply(&secret);
         let written = secrets.patch(SECRET, &parameters, &patch).await;
+        let values = secret.data.iter_mut().flat_map(BTreeMap::values_mut);
+        values.for_each(|it| it.0.zeroize());
         let written = written.map_err(WriteError::Secret)?;
         Ok(StoredCertificate::read(written))
     }

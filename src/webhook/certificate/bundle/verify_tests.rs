@@ -16,7 +16,7 @@ fn error(material: &Material) -> String {
 
 #[rstest]
 #[case::nothing(Material::default(), "NoCertificate")]
-#[case::no_key(Material { key: Vec::new(), ..material(epoch()) }, "NoKey")]
+#[case::no_key(Material { key: Vec::new().into(), ..material(epoch()) }, "NoKey")]
 #[case::garbage(Material { chain: b"garbage".to_vec(), ..material(epoch()) }, "NoCertificate")]
 #[case::other_key(Material { key: material(epoch()).key, ..material(epoch()) }, "KeyMismatch")]
 fn what_cannot_be_served_is_named(#[case] material: Material, #[case] expected: &str) {
@@ -69,7 +69,7 @@ fn an_expired_authority_verifies_nothing_though_the_leaf_is_valid() {
     let leaf = leaf.unwrap();
     let material = Material {
         chain: leaf.pem.clone().into_bytes(),
-        key: leaf.key_pem().into_bytes(),
+        key: leaf.key_pem().into_bytes().into(),
         authorities: root.pem().as_bytes().to_vec(),
     };
     let pair = material.pair().unwrap();

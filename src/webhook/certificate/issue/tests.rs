@@ -56,7 +56,8 @@ fn no_two_are_alike() {
 fn the_stored_key_is_the_leafs_and_no_other_key_is_stored() {
     let material = material(epoch());
     let text =
-        String::from_utf8([material.chain, material.key, material.authorities].concat()).unwrap();
+        String::from_utf8([material.chain, material.key.to_vec(), material.authorities].concat())
+            .unwrap();
     assert_eq!(
         text.matches("PRIVATE KEY-----").count(),
         2,

@@ -63,7 +63,7 @@ fn a_secret_is_taken_as_it_is() {
     assert_eq!(read.type_.as_deref(), Some("kubernetes.io/tls"));
     assert!(read.immutable);
     assert_eq!(read.material.chain, b"chain");
-    assert_eq!(read.material.key, b"key");
+    assert_eq!(*read.material.key, b"key");
     assert_eq!(read.material.authorities, b"");
 }
 

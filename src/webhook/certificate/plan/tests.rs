@@ -21,7 +21,7 @@ fn other() -> Material {
 #[case::no_type(stored(|s| s.type_ = None), 0, "wrong_type")]
 #[case::empty(stored(|s| s.material = Material::default()), 0, "unreadable")]
 #[case::garbage_chain(stored(|s| s.material.chain = b"-----BEGIN".to_vec()), 0, "unreadable")]
-#[case::garbage_key(stored(|s| s.material.key = b"garbage".to_vec()), 0, "unreadable")]
+#[case::garbage_key(stored(|s| s.material.key = b"garbage".to_vec().into()), 0, "unreadable")]
 #[case::key_of_another(stored(|s| s.material.key = other().key), 0, "key_mismatch")]
 #[case::chain_of_another(stored(|s| s.material.chain = other().chain), 0, "key_mismatch")]
 #[case::expired(stored(|_| ()), 91, "expired")]

@@ -366,7 +366,7 @@ async fn files_publish_their_authorities_and_write_no_secret() {
     let work = tokio::spawn(reconciler.reconcile(shutdown.clone()));
     let material = material(epoch());
     let half = Material {
-        key: Vec::new(),
+        key: Vec::new().into(),
         ..material.clone()
     };
     let mut entries = entry.subscribe();

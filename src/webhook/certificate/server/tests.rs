@@ -191,7 +191,7 @@ fn the_last_good_leaf_stays_and_the_reason_is_logged_once() {
     let mut replica = Replica::start();
     replica.look(&sighted(good.clone()), &live, now);
     let garbage = Material {
-        key: b"garbage".to_vec(),
+        key: b"garbage".to_vec().into(),
         ..good.clone()
     };
     for _ in 0..3 {
