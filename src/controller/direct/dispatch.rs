@@ -213,6 +213,9 @@ impl Dispatcher {
             let is_kept = |it: &Hash| lane == Lane::Configuration || self.installations.has(*it);
             let (completed, now) = (completed.filter(is_kept), self.now());
             let (store, desired) = (&self.store, &*desired);
+            let deleted = failed.iter().filter(|it| is_deleted(store, it));
+            let deleted: Vec<Name> = deleted.map(|it| Name::from(&**it)).collect();
+            self.scheduler.recall_deleted(lane, deleted);
             let begin = Begin {
                 target,
                 completed,
@@ -434,6 +437,12 @@ impl Dispatcher {
             _ => (Arc::clone(&self.objects), Arc::clone(desired)),
         }
     }
+}
+
+/// Returns whether the resource of a runtime is deleted or being deleted.
+fn is_deleted(store: &RuntimeStore, name: &str) -> bool {
+    let resource = store.get(name).and_then(|it| it.resource.as_ref());
+    resource.is_none_or(|it| goal(it.shape()) != Goal::Sync)
 }
 
 impl Drop for Dispatcher {

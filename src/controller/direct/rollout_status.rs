@@ -250,6 +250,7 @@ impl RolloutReporter {
             None => (EventType::Normal, "RolloutProgressing"),
         };
         let (rollout, counts) = (lane.name(), progress.counts);
+        let failed = counts.failed + progress.deleted;
         let (step, version) = (status.step.as_deref(), status.version.as_deref());
         let revision = status.revision.as_deref();
         tracing::info!(
@@ -259,17 +260,16 @@ impl RolloutReporter {
             step,
             stopped = ?progress.stopped,
             done = counts.done,
-            failed = counts.failed,
+            failed,
             waiting = counts.waiting,
             "rollout changed"
         );
         let note = format!(
-            "step {}, revision {}: {} of {} runtimes are done, {} failed{}",
+            "step {}, revision {}: {} of {} runtimes are done, {failed} failed{}",
             step.unwrap_or_default(),
             revision.unwrap_or_default(),
             counts.done,
             counts.total(),
-            counts.failed,
             progress
                 .stopped
                 .map_or_else(String::new, |it| format!(" ({})", it.name())),
@@ -311,8 +311,15 @@ fn stopped_condition(progress: Progress) -> (bool, &'static str, String) {
     let message = match stopped {
         Stopped::Paused => "spec.paused is true".to_owned(),
         Stopped::FailureLimitExceeded => {
-            let failed = progress.counts.failed;
-            format!("{failed} runtimes failed, more than --max-failures allows")
+            let failed = progress.counts.failed + progress.deleted;
+            let deleted = match progress.deleted {
+                0 => String::new(),
+                deleted => format!(
+                    " ({deleted} of them were deleted since; pause and resume the rollout to ignore \
+                     these)"
+                ),
+            };
+            format!("{failed} runtimes failed{deleted}, more than --max-failures allows")
         }
     };
     (true, stopped.name(), message)

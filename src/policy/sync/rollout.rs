@@ -6,8 +6,9 @@
 //!
 //! Invariants: only [`Rollout::access`] creates a [`WritePermit`], and never for a member whose step has not started.
 //! It also creates none for a member that has not started while the rollout is paused or over its failure limit. A
-//! step admits no more members than its size. Each query and each change costs a lookup; only the start of a step
-//! visits all members. Not in here: the clock, and the times at which a runtime is reconciled ([`super::scheduler`]).
+//! step admits no more members than its size. The failure of a member counts also after its deletion. Each query and each
+//! change costs a lookup; only the start of a step visits all members. Not in here: the clock, and the times at which a
+//! runtime is reconciled ([`super::scheduler`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -91,6 +92,8 @@ pub struct Progress {
     pub stopped: Option<Stopped>,
     /// All members by phase.
     pub counts: Counts,
+    /// Number of failed members that were deleted since, which count for the failure limit.
+    pub deleted: u32,
     /// Whether the last step has settled.
     pub is_complete: bool,
 }
@@ -113,6 +116,8 @@ pub struct Rollout {
     /// All members, by phase.
     all: Counts,
     failed: BTreeSet<Name>,
+    /// Members that failed with the target and were deleted since. Otherwise the deletion of a failed member would start others.
+    deleted: BTreeSet<Name>,
     admissions: u64,
 }
 
@@ -134,6 +139,7 @@ impl Rollout {
             admissions: 0,
             all: Counts::default(),
             failed: BTreeSet::new(),
+            deleted: BTreeSet::new(),
         }
     }
 
@@ -153,6 +159,9 @@ impl Rollout {
         self.admitted = Counts::default();
         self.all = Counts::default();
         self.failed.clear();
+        if resumed.is_none() {
+            self.deleted.clear();
+        }
         for (name, member) in &mut self.members {
             member.reset(initial(name), target, resumed.map(|_| now));
             if soaks && member.phase == Phase::Done {
@@ -203,9 +212,7 @@ impl Rollout {
 
     fn insert(&mut self, name: &Name, member: Member) {
         *self.all.of(member.phase) += 1;
-        if member.phase.is_failed() {
-            self.failed.insert(Arc::clone(name));
-        }
+        self.note_failure(name, member.phase);
         self.order.insert((member.order, Arc::clone(name)));
         self.members.insert(Arc::clone(name), member);
         if self.size() == count(self.order.len()) {
@@ -216,8 +223,25 @@ impl Rollout {
         self.proceed();
     }
 
-    /// Removes a member that is no longer part of the rollout.
+    /// Adds members that failed under an earlier leader and were deleted since; called before [`Self::begin`] resumes the rollout.
+    pub fn recall_deleted(&mut self, names: impl IntoIterator<Item = Name>) {
+        self.deleted.extend(names);
+    }
+
+    /// Removes a member that an operator excludes from the rollout, with its failure.
     pub fn leave(&mut self, name: &str) {
+        let was_deleted = self.deleted.remove(name);
+        if self.remove(name).is_some() || was_deleted {
+            self.admit();
+            self.proceed();
+        }
+    }
+
+    /// Removes a member that is deleted. Its failure counts until the rollout of another revision starts, until a member of the
+    /// same name starts with the revision or is excluded, or until an operator pauses and continues the rollout.
+    pub fn delete(&mut self, name: &str) {
+        let failed = self.failed.get(name).filter(|_| !self.is_complete);
+        self.deleted.extend(failed.cloned());
         if self.remove(name).is_some() {
             self.admit();
             self.proceed();
@@ -232,8 +256,12 @@ impl Rollout {
         Some(member)
     }
 
-    /// Pauses or continues the rollout. Members that have started are finished in any case.
+    /// Pauses or continues the rollout. Members that have started are finished in any case. A rollout that continues does not count
+    /// the failures of deleted members: the operator has seen them.
     pub fn pause(&mut self, is_paused: bool) {
+        if self.is_paused && !is_paused {
+            self.deleted.clear();
+        }
         self.is_paused = is_paused;
         self.proceed();
     }
@@ -333,16 +361,24 @@ impl Rollout {
         let is_admitted = member.is_admitted;
         self.change_counts(was_admitted, |it| *it.of(before) -= 1);
         self.change_counts(is_admitted, |it| *it.of(phase) += 1);
-        if phase.is_failed() {
-            self.failed.insert(name);
-        } else {
-            self.failed.remove(&name);
-        }
+        self.note_failure(&name, phase);
         if was_admitted != is_admitted || before == Phase::Unreachable {
             self.admit();
         }
         if std::mem::discriminant(&before) != std::mem::discriminant(&phase) {
             self.proceed();
+        }
+    }
+
+    /// Records whether a member in this phase has failed.
+    fn note_failure(&mut self, name: &Name, phase: Phase) {
+        if !phase.is_startable() {
+            self.deleted.remove(name);
+        }
+        if phase.is_failed() {
+            self.failed.insert(Arc::clone(name));
+        } else {
+            self.failed.remove(name);
         }
     }
 
@@ -396,13 +432,14 @@ impl Rollout {
             steps: self.settings.count(),
             stopped: self.stopped(),
             counts: self.all,
+            deleted: count(self.deleted.len()),
             is_complete: self.is_complete,
         }
     }
 
-    /// Returns the names of failed members, in alphabetical order.
+    /// Returns the names of failed members: first those that were deleted since, each part in alphabetical order.
     pub fn failed(&self) -> impl Iterator<Item = &Name> {
-        self.failed.iter()
+        self.deleted.iter().chain(&self.failed)
     }
 
     /// Returns whether a member may start with the revision and has not started.
@@ -431,7 +468,8 @@ impl Rollout {
             return Some(Stopped::Paused);
         }
         let limit = self.settings.max_failures?.of(self.admitted.total());
-        (!self.is_complete && self.all.failed > limit).then_some(Stopped::FailureLimitExceeded)
+        let failed = self.all.failed + count(self.deleted.len());
+        (!self.is_complete && failed > limit).then_some(Stopped::FailureLimitExceeded)
     }
 
     /// Admits members until the step has its size: first members that have started, then the other members in order.
@@ -510,6 +548,7 @@ impl Rollout {
             } else if self.admitted.done > 0 || self.admitted.failed > 0 {
                 self.is_complete = true;
                 self.completed = self.target;
+                self.deleted.clear();
             } else {
                 // All members are unreachable.
                 return;

@@ -159,7 +159,8 @@ impl Scheduler {
                     Participation::Active { order } => {
                         rollout.join(name, order, initial(lane), now);
                     }
-                    Participation::Paused | Participation::Other => rollout.leave(name),
+                    Participation::Paused => rollout.leave(name),
+                    Participation::Other => rollout.delete(name),
                 }
             }
         });
@@ -188,7 +189,7 @@ impl Scheduler {
         }
         self.change_gates(now, |rollouts| {
             for lane in Lane::ALL {
-                rollouts.get_mut(lane).leave(name);
+                rollouts.get_mut(lane).delete(name);
             }
         });
     }
@@ -222,6 +223,11 @@ impl Scheduler {
         for running in self.running.values_mut() {
             *running.again.get_mut(lane) = true;
         }
+    }
+
+    /// Adds runtimes that failed and were deleted; see [`Rollout::recall_deleted`].
+    pub fn recall_deleted(&mut self, lane: Lane, names: impl IntoIterator<Item = Name>) {
+        self.rollouts.get_mut(lane).recall_deleted(names);
     }
 
     /// Pauses or continues the rollout of a lane.

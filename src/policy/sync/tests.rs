@@ -7,6 +7,7 @@ mod apply;
 mod blocked;
 mod compatibility;
 mod content;
+mod deleted;
 mod desired;
 mod differs;
 mod held;

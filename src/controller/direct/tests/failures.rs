@@ -9,7 +9,8 @@ use serde_json::json;
 
 use super::env::*;
 use super::gates::{
-    CONFIGURATION_LANE, WEBHOOK_LANE, count, is_completed, one_by_one, progress, stopped,
+    CONFIGURATION_LANE, WEBHOOK_LANE, count, is_completed, one_by_one, pause, progress, set_paused,
+    stopped,
 };
 use crate::runtime_cluster::{RESET, RuntimeCluster};
 
@@ -313,4 +314,58 @@ async fn a_runtime_without_ready_pods_that_is_lost_is_a_failure_for_another_conf
     env.until("stopped", |it| is_stopped(it, WEBHOOK_LANE))
         .await;
     assert!(!second.answered(INSTALL[5]));
+}
+
+/// A new revision would otherwise reach one more runtime with each deletion.
+#[tokio::test]
+async fn a_failed_runtime_that_is_deleted_starts_no_other_until_an_operator_resumes_the_rollout() {
+    let (mut env, first, second) = steps(0, None).await;
+    first.refuse(INSTALL[4], 422);
+    env.content.registry("two.example");
+    env.publish();
+    env.until("stopped", |it| is_stopped(it, CONFIGURATION_LANE))
+        .await;
+    env.kcp.delete("runtimebootstrappers", "a");
+    env.until("deleted", |it| {
+        it.kcp.object("runtimebootstrappers", "a").is_none()
+    })
+    .await;
+    env.until("reported", |it| {
+        let status = progress(it, CONFIGURATION_LANE).to_string();
+        status.contains("1 of them were deleted since")
+    })
+    .await;
+    env.stop().await;
+    env.start();
+    env.until_passes(1).await;
+    env.settle().await;
+    assert_eq!(second.take(), [""; 0]);
+    let status = progress(&env, CONFIGURATION_LANE);
+    assert_eq!(status["failedRuntimes"], json!(["a"]));
+    assert_eq!(status["runtimes"]["failed"], 0);
+    assert!(is_stopped(&env, CONFIGURATION_LANE), "{status}");
+    pause(&env, CONFIGURATION_LANE).await;
+    set_paused(&env, CONFIGURATION_LANE, false);
+    env.until("the second one", |_| second.take() == [INSTALL[4]])
+        .await;
+    env.until("completed", |it| is_completed(it, CONFIGURATION_LANE))
+        .await;
+    let status = progress(&env, CONFIGURATION_LANE);
+    assert!(status["failedRuntimes"].is_null(), "{status}");
+}
+
+/// The operator excludes the runtime on purpose.
+#[tokio::test]
+async fn a_failed_runtime_that_is_paused_does_not_stop_the_rollout() {
+    let (mut env, first, second) = steps(0, None).await;
+    first.refuse(INSTALL[4], 422);
+    env.content.registry("two.example");
+    env.publish();
+    env.until("stopped", |it| is_stopped(it, CONFIGURATION_LANE))
+        .await;
+    assert_eq!(second.take(), [""; 0]);
+    let excluded = json!({"spec": {"paused": true}});
+    env.kcp.merge("runtimebootstrappers", "a", &excluded);
+    env.until("the second one", |_| second.take() == [INSTALL[4]])
+        .await;
 }

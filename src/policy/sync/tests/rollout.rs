@@ -10,18 +10,18 @@ use crate::sync::rollout::{
     Rollout, Settings, Step, Stopped, WritePermit, order,
 };
 
-const SOAK: Duration = Duration::from_mins(2);
+pub(super) const SOAK: Duration = Duration::from_mins(2);
 
-fn revision(number: u8) -> Hash {
+pub(super) fn revision(number: u8) -> Hash {
     format!("{number:064x}").parse().unwrap()
 }
 
-fn name(number: usize) -> Name {
+pub(super) fn name(number: usize) -> Name {
     format!("r{number:04}").into()
 }
 
 /// Returns the default settings of the webhook lane.
-fn defaults() -> Settings {
+pub(super) fn defaults() -> Settings {
     let steps = [1, 10].map(Step::Percent);
     Settings {
         soak: SOAK,
@@ -31,7 +31,7 @@ fn defaults() -> Settings {
     }
 }
 
-fn begin(target: Hash, completed: Option<Hash>, resumed: Option<usize>) -> Begin {
+pub(super) fn begin(target: Hash, completed: Option<Hash>, resumed: Option<usize>) -> Begin {
     Begin {
         target,
         completed,
@@ -43,7 +43,7 @@ fn begin(target: Hash, completed: Option<Hash>, resumed: Option<usize>) -> Begin
     }
 }
 
-fn note(
+pub(super) fn note(
     rollout: &mut Rollout,
     name: &str,
     permit: Option<WritePermit>,
@@ -59,7 +59,7 @@ fn note(
 }
 
 /// Returns the rollout of revision 2, with members that have revision 1 completely.
-fn upgrade(settings: Settings, members: usize) -> Rollout {
+pub(super) fn upgrade(settings: Settings, members: usize) -> Rollout {
     let mut rollout = Rollout::new(settings);
     for number in 0..members {
         rollout.join(&name(number), u32::MAX, Initial::default(), Duration::ZERO);
@@ -69,7 +69,7 @@ fn upgrade(settings: Settings, members: usize) -> Rollout {
     rollout
 }
 
-fn holds(revision: Hash) -> Initial {
+pub(super) fn holds(revision: Hash) -> Initial {
     Initial {
         revision: Some(revision),
         is_complete: true,
@@ -78,7 +78,7 @@ fn holds(revision: Hash) -> Initial {
 }
 
 /// Starts every member that may start, with this result. Returns the number of started members.
-fn run(rollout: &mut Rollout, result: LaneResult, now: Duration) -> usize {
+pub(super) fn run(rollout: &mut Rollout, result: LaneResult, now: Duration) -> usize {
     let names: Vec<Name> = rollout.startable().cloned().collect();
     for name in &names {
         let permit = rollout.start(name, now);
@@ -89,7 +89,7 @@ fn run(rollout: &mut Rollout, result: LaneResult, now: Duration) -> usize {
 }
 
 /// Observes every member that soaks, with this result.
-fn observe(rollout: &mut Rollout, members: usize, result: LaneResult, now: Duration) {
+pub(super) fn observe(rollout: &mut Rollout, members: usize, result: LaneResult, now: Duration) {
     for name in (0..members).map(name) {
         if let Some(Phase::Soaking { .. }) = rollout.phase(&name) {
             let permit = rollout.access(&name);

@@ -48,6 +48,8 @@ struct Fleet {
     started: BTreeSet<Name>,
     /// Runtimes of `started` that did not have the target before.
     permitted: BTreeSet<Name>,
+    /// Runtimes that failed with the current target of the webhook lane and were deleted since.
+    deleted: BTreeSet<Name>,
     /// The largest number of runtimes since the start of the webhook rollout.
     most: usize,
     steps: Vec<Step>,
@@ -87,6 +89,7 @@ impl Fleet {
             is_paused: Lanes::default(),
             started: BTreeSet::new(),
             permitted: BTreeSet::new(),
+            deleted: BTreeSet::new(),
             most: 0,
             steps,
             allowed: usize::try_from(allowed).unwrap(),
@@ -106,6 +109,7 @@ impl Fleet {
             self.started = has.map(|(name, _)| Arc::clone(name)).collect();
             if resumed.is_none() {
                 self.permitted.clear();
+                self.deleted.clear();
                 self.most = self.runtimes.len();
             }
         }
@@ -157,6 +161,12 @@ impl Fleet {
                 is_complete: progress.is_complete,
             }
         });
+        let failed: BTreeSet<Name> = self
+            .scheduler
+            .rollout(Lane::Webhook)
+            .failed()
+            .cloned()
+            .collect();
         if has_written {
             for work in std::mem::take(&mut self.running) {
                 self.apply(&work);
@@ -177,6 +187,11 @@ impl Fleet {
         for name in &names {
             self.put(name);
         }
+        // A runtime that was created again has no status that shows its failure.
+        self.deleted
+            .retain(|it| failed.contains(it) && !self.runtimes.contains_key(it));
+        self.scheduler
+            .recall_deleted(Lane::Webhook, self.deleted.iter().cloned());
         for lane in Lane::ALL {
             self.begin(lane, Some(*resumed.get(lane)));
         }
@@ -198,7 +213,9 @@ impl Fleet {
         loop {
             self.forget_unreachable();
             let webhook = self.scheduler.rollout(Lane::Webhook);
-            let (before, failed) = (webhook.progress(), webhook.failed().count());
+            let is_failed = |it: &&Name| webhook.phase(it).is_some_and(Phase::is_failed);
+            let failed = self.runtimes.keys().filter(is_failed).count() + self.deleted.len();
+            let before = webhook.progress();
             let holds_none = |it: &Simulated| it.written.webhook.is_none();
             let Some(work) = self.scheduler.start(self.now) else {
                 return;
@@ -235,6 +252,7 @@ impl Fleet {
                         let size = self.size(before.step - 1);
                         assert!(self.permitted.len() <= size, "more than {size} started");
                     }
+                    self.deleted.remove(&work.name);
                 }
             }
             self.running.push(work);

@@ -52,14 +52,12 @@ impl Fleet {
                     runtime.is_unreachable = !yes;
                 }
             }
-            Event::PauseRollout(lane, paused) => {
-                *self.is_paused.get_mut(lane) = paused;
-                self.scheduler.pause(lane, paused, self.now);
-            }
+            Event::PauseRollout(lane, paused) => self.pause(lane, paused),
             Event::PauseRuntime(member, paused) => {
                 if let Some(runtime) = self.runtimes.get_mut(&name(member)) {
                     runtime.is_paused = paused;
                     if paused {
+                        self.deleted.remove(&name(member));
                         self.permitted.remove(&name(member));
                         self.started.remove(&name(member));
                     }
@@ -72,6 +70,12 @@ impl Fleet {
             }
             Event::Leave(member) => {
                 self.runtimes.remove(&name(member));
+                let webhook = self.scheduler.rollout(Lane::Webhook);
+                if webhook.phase(&name(member)).is_some_and(Phase::is_failed)
+                    && !webhook.progress().is_complete
+                {
+                    self.deleted.insert(name(member));
+                }
                 self.started.remove(&name(member));
                 self.permitted.remove(&name(member));
                 self.scheduler.remove(&name(member), self.now);
@@ -88,11 +92,20 @@ impl Fleet {
         self.start_all();
     }
 
+    fn pause(&mut self, lane: Lane, is_paused: bool) {
+        let before = std::mem::replace(self.is_paused.get_mut(lane), is_paused);
+        if lane == Lane::Webhook && before && !is_paused {
+            self.deleted.clear();
+        }
+        self.scheduler.pause(lane, is_paused, self.now);
+    }
+
     fn heal(&mut self) {
         self.bad.clear();
         for lane in Lane::ALL {
-            *self.is_paused.get_mut(lane) = false;
-            self.scheduler.pause(lane, false, self.now);
+            // An operator resumes a rollout that stopped because of runtimes that are deleted.
+            self.pause(lane, true);
+            self.pause(lane, false);
         }
         for name in self.runtimes.keys().cloned().collect::<Vec<_>>() {
             let runtime = self.runtimes.get_mut(&name).unwrap();
