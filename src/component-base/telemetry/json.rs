@@ -40,14 +40,13 @@ where
     ) -> fmt::Result {
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let message = fields.0.remove("message");
         let metadata = event.metadata();
         let line = Line {
             ts: format!("{:.6}", jiff::Timestamp::now()),
             level: metadata.level().as_str(),
             target: metadata.target(),
-            message: message.unwrap_or_else(|| "".into()),
-            fields: fields.0,
+            message: fields.message.unwrap_or_else(|| "".into()),
+            fields: fields.others,
             spans: context
                 .event_scope()
                 .map(|scope| scope.from_root().map(|span| describe(&span)).collect())
@@ -71,13 +70,20 @@ where
     Value::Object(fields)
 }
 
-/// The fields of an event, including its message.
+/// The message of an event, and its fields. The message is recorded first, so that a field of that name does not replace it.
 #[derive(Default)]
-struct Fields(Map<String, Value>);
+struct Fields {
+    message: Option<Value>,
+    others: Map<String, Value>,
+}
 
 impl Fields {
     fn add(&mut self, field: &Field, value: impl Into<Value>) {
-        self.0.insert(field.name().to_owned(), value.into());
+        if field.name() == "message" && self.message.is_none() {
+            self.message = Some(value.into());
+        } else {
+            self.others.insert(field.name().to_owned(), value.into());
+        }
     }
 }
 

@@ -73,6 +73,20 @@ fn a_line_has_message_and_typed_fields() {
     );
 }
 
+#[test]
+fn a_field_that_is_named_message_does_not_replace_the_message() {
+    let lines = lines_of("info", || {
+        tracing::info!(target: "t", runtime = "a", message = "of a condition", "condition changed");
+    });
+    assert_eq!(
+        lines,
+        [json!({
+            "level": "INFO", "target": "t", "message": "condition changed",
+            "fields": {"runtime": "a", "message": "of a condition"},
+        })]
+    );
+}
+
 /// The client of kube logs a response that it cannot parse.
 #[rstest]
 #[case::all("trace")]

@@ -128,7 +128,7 @@ fn log_change(
         runtime = &**name,
         ready = ?condition.status,
         reason = condition.reason,
-        message = condition.message,
+        condition_message = condition.message,
         revision,
         version,
         "condition Ready changed"

@@ -5,7 +5,9 @@ use testkit::logs::Logs;
 use tracing::Level;
 
 use super::env::*;
-use super::gates::{CONFIGURATION_LANE, NEXT_IMAGE, WEBHOOK_LANE, is_completed, progress};
+use super::gates::{
+    CONFIGURATION_LANE, NEXT_IMAGE, WEBHOOK_LANE, is_completed, pause, progress, set_paused,
+};
 
 /// Returns the reasons and notes of the Events about a runtime.
 fn notes(env: &Env, name: &str) -> Vec<(String, String)> {
@@ -94,6 +96,87 @@ async fn what_is_written_is_logged_without_its_content() {
     env.until("logged", |_| logs.lines().iter().any(written))
         .await;
     assert!(!logs.lines().concat().contains("hunter2"));
+}
+
+/// Waits for a log line with this message and these fields.
+async fn until_logged(env: &Env, logs: &Logs, message: &str, fields: &[String]) {
+    let is_line = |line: &String| {
+        let (_, said) = line.split_once(message).unwrap_or_default();
+        !said.is_empty() && fields.iter().all(|it| said.contains(&**it))
+    };
+    env.until(&format!("{message} {fields:?}"), |_| {
+        logs.lines().iter().any(is_line)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_change_of_ready_is_logged_with_runtime_and_revision() {
+    const MESSAGE: &str = "condition Ready changed";
+    let logs = Logs::of(Level::INFO);
+    let (env, clusters) = Env::converged(&["a"]).await;
+    let revision = env.status("a")["configuration"]["revision"].clone();
+    let common = |ready: &str| {
+        [
+            r#"runtime="a""#.to_owned(),
+            format!("revision={revision}"),
+            r#"version="0.1.0""#.to_owned(),
+            format!("ready={ready}"),
+        ]
+    };
+    let reason = |it: &str| format!(r#"reason="{it}""#);
+    let ready = [&common("True")[..], &[reason("Ready")]].concat();
+    until_logged(&env, &logs, MESSAGE, &ready).await;
+    let lines = || {
+        logs.lines()
+            .iter()
+            .filter(|it| it.contains(MESSAGE))
+            .count()
+    };
+    let before = lines();
+    env.pass("a").await;
+    assert_eq!(lines(), before, "nothing changed");
+    let _outage = clusters[0].outage(503);
+    env.touch("a");
+    // The message of the condition is a field of its own: in JSON it would replace the message of the line.
+    let message = r#"condition_message="Reachable: API server returned 503""#.to_owned();
+    let lost = [&common("False")[..], &[reason("APIServerError"), message]].concat();
+    until_logged(&env, &logs, MESSAGE, &lost).await;
+    assert_eq!(lines(), before + 1);
+}
+
+#[tokio::test]
+async fn a_change_of_the_phase_of_a_rollout_is_logged_with_its_revision() {
+    const MESSAGE: &str = "rollout changed";
+    let logs = Logs::of(Level::INFO);
+    let (mut env, _clusters) = Env::converged(&["a"]).await;
+    let revision = |env: &Env| progress(env, CONFIGURATION_LANE)["revision"].clone();
+    env.until("completed", |it| is_completed(it, CONFIGURATION_LANE))
+        .await;
+    let first = revision(&env);
+    pause(&env, CONFIGURATION_LANE).await;
+    env.content.registry("two.example");
+    env.publish();
+    env.until("another rollout", |it| revision(it) != first)
+        .await;
+    let fields = |stopped: &str, counts: &str| {
+        let rollout = format!(
+            r#"rollout="{CONFIGURATION_LANE}" revision={}"#,
+            revision(&env)
+        );
+        let step = r#"step="1/1""#.to_owned();
+        [
+            rollout,
+            step,
+            format!("stopped={stopped}"),
+            counts.to_owned(),
+        ]
+    };
+    let paused = fields("Some(Paused)", "done=0 failed=0 waiting=1");
+    until_logged(&env, &logs, MESSAGE, &paused).await;
+    set_paused(&env, CONFIGURATION_LANE, false);
+    let completed = fields("None", "done=1 failed=0 waiting=0");
+    until_logged(&env, &logs, MESSAGE, &completed).await;
 }
 
 /// This also occurs after a downgrade. The other lane continues.
