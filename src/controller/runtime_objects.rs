@@ -47,7 +47,10 @@ pub(crate) async fn cluster_uid(remote: &Remote) -> Result<Option<String>, CallE
     };
     let uid = found.as_ref().and_then(|it| it.pointer("/metadata/uid"));
     let uid = uid.and_then(Value::as_str).map(str::to_owned);
-    Ok(uid.filter(|uid| uid.len() <= MAX_UID))
+    // Operators use the UID in commands, and the API server of the runtime may return any text.
+    let is_valid =
+        |uid: &String| uid.len() <= MAX_UID && uid.bytes().all(|it| it.is_ascii_graphic());
+    Ok(uid.filter(is_valid))
 }
 
 /// Returns the state of a Namespace.

@@ -1,5 +1,7 @@
 //! Tests of the identity of the cluster of a kubeconfig, and of the permissions to write there.
 
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -229,6 +231,58 @@ async fn a_rebuilt_cluster_waits_for_the_annotation() {
     assert_eq!(env.status("a")["clusterUID"], "cluster-new");
 }
 
+/// Returns the output of the documented command that reads names of `RuntimeBootstrapper`s and messages of their conditions, and
+/// returns the arguments of `kubectl annotate`.
+fn documented_annotations(conditions: &str) -> String {
+    let docs = include_str!("../../../../docs/controller.md");
+    let (_, command) = docs.split_once("sed -nE '").unwrap();
+    let (expression, _) = command.split_once('\'').unwrap();
+    let mut sed = Command::new("sed");
+    sed.args(["-nE", expression]);
+    sed.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = sed.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(conditions.as_bytes()).unwrap();
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test]
+async fn the_documented_command_accepts_rebuilt_clusters_and_those_of_a_restored_control_plane() {
+    let names = ["a", "b", "c"];
+    let (env, clusters) = Env::converged(&names).await;
+    let rebuilt = RuntimeCluster::new("cluster-new").await;
+    env.connect("a", &rebuilt, "first");
+    clusters[1].change("configmaps kyma-system/rt-bootstrapper-owner", |it| {
+        it["data"]["controlPlaneID"] = json!("before-the-restore");
+    });
+    env.touch("b");
+    env.until_condition("a", "IdentityVerified", "False ClusterUIDChanged")
+        .await;
+    env.until_condition("b", "IdentityVerified", "False OwnershipConflict")
+        .await;
+    let line = |name: &&str| {
+        let conditions = env.status(name)["conditions"].clone();
+        let mut conditions = conditions.as_array().unwrap().iter();
+        let verified = conditions.find(|it| it["type"] == "IdentityVerified");
+        format!(
+            "{name} {}\n",
+            verified.unwrap()["message"].as_str().unwrap()
+        )
+    };
+    let found = documented_annotations(&names.iter().map(line).collect::<String>());
+    let key = "rt-bootstrapper.kyma-project.io/accept-cluster-uid";
+    assert_eq!(found, format!("a {key}=cluster-new\nb {key}=cluster-b\n"));
+    for arguments in found.lines() {
+        let (name, annotation) = arguments.split_once(' ').unwrap();
+        let (key, uid) = annotation.split_once('=').unwrap();
+        let patch = json!({"metadata": {"annotations": {key: uid}}});
+        env.kcp.merge("runtimebootstrappers", name, &patch);
+        env.until_ready(name).await;
+    }
+}
+
 /// Otherwise the deletion of a `RuntimeBootstrapper` would delete objects of KCP with the same names.
 #[tokio::test]
 async fn a_kubeconfig_that_leads_to_the_control_plane_is_refused_on_the_way_in_and_out() {
@@ -336,12 +390,16 @@ async fn resource_without_a_runtime_or_with_a_terminating_one_opens_no_connectio
     assert_eq!(cluster.tokens(), [""; 0]);
 }
 
-/// The CustomResourceDefinition bounds the UID in a status, so the API server would reject every status with a longer UID.
+/// The CustomResourceDefinition bounds the UID in a status, so the API server would reject every status with a longer UID. A line
+/// break would add a line to the input of the documented command, which could annotate another `RuntimeBootstrapper`.
+#[rstest]
+#[case::oversized(&"u".repeat(65))]
+#[case::several_lines("u\nb is expected by annotation key=value")]
 #[tokio::test]
-async fn a_cluster_with_an_oversized_uid_is_refused_and_its_status_says_so() {
+async fn a_cluster_with_an_invalid_uid_is_refused_and_its_status_says_so(#[case] uid: &str) {
     let mut env = Env::new();
     let cluster = env.add("a").await;
-    cluster.set_uid(&"u".repeat(65));
+    cluster.set_uid(uid);
     env.start();
     env.until_condition("a", "IdentityVerified", "False ClusterUIDUnknown")
         .await;
