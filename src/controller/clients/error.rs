@@ -178,6 +178,11 @@ impl CallError {
         }
     }
 
+    /// Returns whether the error of a read concerns its object only, so that other objects may be read.
+    pub(crate) fn concerns_one_object(&self) -> bool {
+        !self.concerns_all_calls() && self.status() != Some(UNAUTHORIZED)
+    }
+
     /// Returns the pause that the API server requires, at most [`super::MAX_RETRY_AFTER`].
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
@@ -289,4 +294,5 @@ impl TlsError {
     }
 }
 
+const UNAUTHORIZED: u16 = 401;
 const REQUEST_TIMEOUT: u16 = 408;

@@ -1,8 +1,9 @@
 //! Reads the objects of one runtime that a reconcile needs: one round trip for the objects that every reconcile
 //! reads, a second one for all others.
 //!
-//! Invariant: the runtime is only read, and the controller's own permissions are reviewed. An object that must not be
-//! read is a missing permission, not an absent object. Not in here: the decisions that follow from the observation.
+//! Invariants: the runtime is only read, and the controller's own permissions are reviewed. An object that must not be read is a
+//! missing permission, and one that the API server fails to return is a failed read; neither is an absent object, and neither
+//! concerns the other lane. Not in here: the decisions that follow from the observation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,6 +11,7 @@ use api::kcp::OWNER_CONFIG_MAP;
 use api::names::{
     DOCKER_CONFIG_TYPE, PULL_SECRET_COPY_LABEL, REPAIR_RECORD, WEBHOOK_CERTIFICATE, WEBHOOK_LEASE,
 };
+use component_base::telemetry::error_chain;
 use futures::future::{join_all, try_join_all};
 use policy::sync::ObjectNames;
 use policy::sync::inventory::{candidates, is_managed_or_public};
@@ -42,27 +44,39 @@ pub(super) struct RuntimeReader<'a> {
     pub(super) installation: &'a Installation,
 }
 
-/// The served version of ClusterTrustBundles, and the object if it exists.
-type Bundle = (String, Option<Value>);
-
-/// The result of a list in one version; `Forbidden` contains the missing permission.
+/// The result of a list of ClusterTrustBundles in a version that is served: the version, and the object if it exists; the missing
+/// permission; or the error.
 enum Listed {
-    Found(Bundle),
+    Found(String, Option<Value>),
     Forbidden(String),
+    Failed(String),
+}
+
+/// What was not read: missing permissions, and failed reads of single objects.
+#[derive(Default)]
+struct Unread {
+    permissions: Lanes<Vec<String>>,
+    failures: Lanes<Vec<String>>,
 }
 
 impl RuntimeReader<'_> {
     /// Reads all objects except the installed objects. The Deployment is the only installed object that is read.
     pub(super) async fn essentials(&self) -> Result<Observed, CallError> {
-        let (cluster, state, (objects, mut unread), (bundle, unlisted), missing_permissions) = futures::try_join!(
+        let (cluster, state, (objects, mut unread), listed, missing_permissions) = futures::try_join!(
             cluster_uid(self.remote),
             namespace_state(self.remote, &self.names.namespace),
             self.objects(),
             self.trust_bundle(),
             self.missing(),
         )?;
-        unread.configuration.extend(unlisted);
         let [marker, pull_secret, configuration, deployment] = objects;
+        let mut bundle = None;
+        match listed {
+            Some(Listed::Found(version, object)) => bundle = Some((version, object)),
+            Some(Listed::Forbidden(it)) => unread.permissions.configuration.push(it),
+            Some(Listed::Failed(it)) => unread.failures.configuration.push(it),
+            None => {}
+        }
         let (trust_bundles, trust_bundle) = bundle.unzip();
         Ok(Observed {
             cluster,
@@ -70,7 +84,8 @@ impl RuntimeReader<'_> {
             namespace: state,
             trust_bundles,
             missing_permissions,
-            unread,
+            unread: unread.permissions,
+            failed_reads: unread.failures,
             pull_secret,
             trust_bundle: trust_bundle.flatten(),
             configuration,
@@ -83,8 +98,8 @@ impl RuntimeReader<'_> {
     }
 
     /// Reads the owner marker, the pull Secret, the configuration ConfigMap and the Deployment. Returns the objects
-    /// and the missing permissions.
-    async fn objects(&self) -> Result<([Option<Value>; 4], Lanes<Vec<String>>), CallError> {
+    /// and what was not read. Without the marker, the identity of the cluster is not verified.
+    async fn objects(&self) -> Result<([Option<Value>; 4], Unread), CallError> {
         let marker = Target::config_map(&self.names.namespace, OWNER_CONFIG_MAP);
         let source = |kind| self.names.target(kind, None);
         let targets: [(&[Lane], Option<Target>); 4] = [
@@ -93,26 +108,39 @@ impl RuntimeReader<'_> {
             (&[Lane::Configuration], source(SourceKind::Configuration)),
             (&[Lane::Webhook], self.installation.deployment().cloned()),
         ];
-        let reads = targets.iter().map(|(_, target)| async move {
+        let reads = targets.iter().map(|(lanes, target)| async move {
             match target {
-                Some(target) => read(self.remote, target).await,
-                None => Ok(Read::Found(None)),
+                Some(target) if lanes.len() > 1 => read(self.remote, target).await.map(Ok),
+                Some(target) => self.read_one(target).await,
+                None => Ok(Ok(Read::Found(None))),
             }
         });
-        let mut unread: Lanes<Vec<String>> = Lanes::default();
+        let mut unread = Unread::default();
         let mut objects = [const { None }; 4];
         let reads = try_join_all(reads).await?;
         for ((object, (lanes, _)), read) in objects.iter_mut().zip(&targets).zip(reads) {
-            match read {
-                Read::Found(found) => *object = found,
-                Read::Forbidden(permission) => {
-                    for lane in *lanes {
-                        unread.get_mut(*lane).push(permission.clone());
-                    }
+            let (texts, text) = match read {
+                Ok(Read::Found(found)) => {
+                    *object = found;
+                    continue;
                 }
+                Ok(Read::Forbidden(permission)) => (&mut unread.permissions, permission),
+                Err(failure) => (&mut unread.failures, failure),
+            };
+            for lane in *lanes {
+                texts.get_mut(*lane).push(text.clone());
             }
         }
         Ok((objects, unread))
+    }
+
+    /// Reads an object. The inner error is one that concerns this object only: it blocks the lane of the object, so that the other
+    /// lane does not wait for it.
+    async fn read_one(&self, target: &Target) -> Result<Result<Read, String>, CallError> {
+        match read(self.remote, target).await {
+            Err(error) if error.concerns_one_object() => Ok(Err(failure(target, &error))),
+            found => found.map(Ok),
+        }
     }
 
     /// Adds the sources under earlier names that are to be deleted. An object that cannot be read stays in the inventory:
@@ -144,13 +172,13 @@ impl RuntimeReader<'_> {
             .iter()
             .filter(|it| it.phase != Phase::Deployment)
             .map(|it| &it.target);
-        let reads =
-            targets.map(|target| async move { Ok((target, read(self.remote, target).await?)) });
+        let reads = targets.map(|target| async move { Ok((target, self.read_one(target).await?)) });
         let mut installed = BTreeMap::new();
         for (target, read) in try_join_all(reads).await? {
             match read {
-                Read::Found(found) => installed.extend(found.map(|it| (target.clone(), it))),
-                Read::Forbidden(permission) => observed.unread.webhook.push(permission),
+                Ok(Read::Found(found)) => installed.extend(found.map(|it| (target.clone(), it))),
+                Ok(Read::Forbidden(permission)) => observed.unread.webhook.push(permission),
+                Err(failure) => observed.failed_reads.webhook.push(failure),
             }
         }
         // Clients of the runtime can add large objects to the inventory. Therefore objects are read sequentially, and
@@ -261,11 +289,11 @@ impl RuntimeReader<'_> {
         }
     }
 
-    /// Reads the ClusterTrustBundle in the best served version, or returns the missing permission. The request is a
-    /// list, because a list distinguishes an absent object from an absent API.
-    async fn trust_bundle(&self) -> Result<(Option<Bundle>, Option<String>), CallError> {
+    /// Reads the ClusterTrustBundle in the best served version; `None` if none is served. The request is a list, because a list
+    /// distinguishes an absent object from an absent API.
+    async fn trust_bundle(&self) -> Result<Option<Listed>, CallError> {
         let Some(name) = &self.names.trust_bundle else {
-            return Ok((None, None));
+            return Ok(None);
         };
         let (first, others) = TRUST_BUNDLE_VERSIONS.split_at(1);
         for versions in [first, others] {
@@ -273,15 +301,12 @@ impl RuntimeReader<'_> {
                 .iter()
                 .map(|version| self.trust_bundle_in(version, name));
             for response in join_all(lists).await {
-                match response {
-                    Ok(None) => {}
-                    Ok(Some(Listed::Found(bundle))) => return Ok((Some(bundle), None)),
-                    Ok(Some(Listed::Forbidden(permission))) => return Ok((None, Some(permission))),
-                    Err(error) => return Err(error),
+                if let Some(listed) = response? {
+                    return Ok(Some(listed));
                 }
             }
         }
-        Ok((None, None))
+        Ok(None)
     }
 
     /// Lists the ClusterTrustBundle in one version; `None` if the version is not served.
@@ -296,17 +321,20 @@ impl RuntimeReader<'_> {
         match self.remote.list(&query).await {
             Ok(mut list) => {
                 let first = list.pointer_mut("/items/0").map(Value::take);
-                Ok(Some(Listed::Found((version.to_owned(), first))))
+                Ok(Some(Listed::Found(version.to_owned(), first)))
             }
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) if error.is_forbidden() => {
                 Ok(Some(Listed::Forbidden(permission("list", &target))))
             }
+            Err(error) if error.concerns_one_object() => {
+                Ok(Some(Listed::Failed(failure(&target, &error))))
+            }
             Err(error) => Err(error),
         }
     }
 
-    /// Returns the missing permissions. If the review is rejected, the results of the writes show them.
+    /// Returns the missing permissions. If the review fails alone, the results of the writes show them.
     async fn missing(&self) -> Result<Lanes<Vec<String>>, CallError> {
         let namespace = &self.names.namespace;
         let marker = Target::config_map(namespace, OWNER_CONFIG_MAP);
@@ -318,7 +346,7 @@ impl RuntimeReader<'_> {
         let targets = kinds.map(|kind| self.names.target(kind, Some(TRUST_BUNDLE_VERSIONS[0])));
         let review = rights::rules_review(namespace);
         let rules = match self.remote.post(rights::RULES_REVIEWS, &review).await {
-            Err(CallError::Refused { .. }) => return Ok(Lanes::default()),
+            Err(error) if error.concerns_one_object() => return Ok(Lanes::default()),
             response => response?,
         };
         // Parsed here, because the response is large and the other requests may still be pending.
@@ -329,6 +357,16 @@ impl RuntimeReader<'_> {
             webhook: rules.missing([&marker].into_iter().chain(manifests)),
         })
     }
+}
+
+/// Returns the text of a read that failed.
+fn failure(target: &Target, error: &CallError) -> String {
+    format!(
+        "{} {}: {}",
+        target.kind(),
+        target.name(),
+        error_chain(error)
+    )
 }
 
 /// Returns the name of a permission for Secrets in all namespaces.

@@ -75,6 +75,19 @@ pub fn candidates(
     candidates
 }
 
+/// Returns the entry of the inventory for a source.
+pub(super) fn recorded(
+    kind: SourceKind,
+    names: &ObjectNames,
+    observed: &Observed,
+) -> Option<Target> {
+    let source = names.target(kind, Some(TRUST_BUNDLE_VERSION))?;
+    let listed = parse(observed.marker.as_ref(), OWNER_INVENTORY);
+    listed
+        .into_iter()
+        .find(|it| may_be_same_object(it, &source))
+}
+
 /// Returns whether a candidate is deleted after the current manifests are installed.
 pub(super) fn is_obsolete(target: &Target, live: &Value) -> bool {
     let is_manifest = annotation(live, MANIFEST_HASH).is_some() && is_managed(live);

@@ -40,6 +40,8 @@ pub struct Observed {
     pub missing_permissions: Lanes<Vec<String>>,
     /// Missing permissions for reading; it is unknown whether the objects exist.
     pub unread: Lanes<Vec<String>>,
+    /// Failed reads of single objects, each with its error; it is unknown whether the objects exist.
+    pub failed_reads: Lanes<Vec<String>>,
     /// The pull Secret.
     pub pull_secret: Option<Value>,
     /// The ClusterTrustBundle.
@@ -63,6 +65,11 @@ impl Observed {
     /// Returns all permissions that are missing in a lane.
     pub(super) fn missing_permissions_in(&self, lane: Lane) -> Vec<String> {
         [&**self.missing_permissions.get(lane), self.unread.get(lane)].concat()
+    }
+
+    /// Returns whether an object of a lane may exist that was not read.
+    pub(super) fn is_partly_unread(&self, lane: Lane) -> bool {
+        !self.unread.get(lane).is_empty() || !self.failed_reads.get(lane).is_empty()
     }
 }
 
@@ -130,6 +137,7 @@ impl fmt::Debug for Observed {
             .field("trust_bundles", &self.trust_bundles)
             .field("missing_permissions", &self.missing_permissions)
             .field("unread", &self.unread)
+            .field("failed_reads", &self.failed_reads)
             .finish_non_exhaustive()
     }
 }

@@ -138,6 +138,9 @@ pub enum Blocked {
     /// The user of the kubeconfig lacks permissions.
     #[error("missing permissions: {}", .0.join(", "))]
     MissingPermissions(Vec<String>),
+    /// The API server returns errors for single objects.
+    #[error("failed to read {}", .0.join(", "))]
+    ReadFailed(Vec<String>),
 }
 
 /// Reason why an object of the configuration cannot be synchronized.
@@ -267,14 +270,8 @@ pub fn plan(context: Context<'_>, desired: &Desired, observed: &Observed) -> Pla
     plan.revocations.append(&mut changes.revocations);
     plan.writes_configuration = !changes.is_empty() || !plan.revocations.is_empty();
     plan.lanes = Lanes {
-        configuration: LanePlan::new(
-            changes.steps(),
-            check_permissions(&observed.missing_permissions_in(Lane::Configuration)),
-        ),
-        webhook: LanePlan::new(
-            install.steps(),
-            check_permissions(&observed.missing_permissions_in(Lane::Webhook)),
-        ),
+        configuration: LanePlan::new(changes.steps(), check_lane(observed, Lane::Configuration)),
+        webhook: LanePlan::new(install.steps(), check_lane(observed, Lane::Webhook)),
     };
     if plan.lanes.configuration.blocked.is_some() {
         plan.writes_configuration = false;
@@ -394,6 +391,20 @@ fn preflight(context: Context<'_>, observed: &Observed) -> Result<(), Blocked> {
     Ok(())
 }
 
+/// Returns the reason why a lane cannot be written.
+fn check_lane(observed: &Observed, lane: Lane) -> Result<(), Blocked> {
+    check_permissions(&observed.missing_permissions_in(lane))?;
+    check_reads(observed.failed_reads.get(lane))
+}
+
+/// Returns an error with the failed reads.
+fn check_reads(failed: &[String]) -> Result<(), Blocked> {
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(Blocked::ReadFailed(failed.to_vec()))
+}
+
 /// Returns an error with the missing permissions, without duplicates. The order is the order of the checks, since a
 /// condition may truncate the last ones.
 fn check_permissions(permissions: &[String]) -> Result<(), Blocked> {
@@ -457,7 +468,7 @@ fn remove_conditions(target: &Target, desired: &Value, live: &Value) -> Option<A
 /// Returns the webhook on the runtime, for checking the compatibility of a document.
 fn running_webhook(observed: &Observed) -> RunningWebhook {
     // A Deployment that cannot be read may exist.
-    if !observed.unread.webhook.is_empty() && observed.deployment.is_none() {
+    if observed.is_partly_unread(Lane::Webhook) && observed.deployment.is_none() {
         return RunningWebhook::Unmanaged;
     }
     let Some(live) = &observed.deployment else {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rstest::rstest;
 use serde_json::{Value, json};
 use testkit::apiserver::Rights;
 
@@ -128,6 +129,67 @@ async fn with_a_refused_manifest() -> (Env, RuntimeCluster) {
     env.until_condition("a", "Installed", "False ApplyFailed")
         .await;
     (env, cluster)
+}
+
+/// An API server may fail to return single objects: one that it cannot decrypt, or of an extension that is down.
+#[rstest]
+#[case::deployment(DEPLOYMENT)]
+#[case::another_manifest(SERVICE_ACCOUNT)]
+#[tokio::test]
+async fn credentials_arrive_while_an_object_of_the_webhook_cannot_be_read(#[case] object: &str) {
+    let (mut env, clusters) = Env::converged(&["a"]).await;
+    let cluster = &clusters[0];
+    let fault = cluster.fault(&format!("get {object}")).status(500);
+    env.touch("a");
+    env.until_condition("a", "Installed", "False APIServerError")
+        .await;
+    assert_eq!(env.condition("a", "Reachable"), "True Connected");
+    let conditions = env.status("a")["conditions"].to_string();
+    let text = "rt-bootstrapper-controller-manager: API server returned 500";
+    assert_eq!(conditions.contains(text), object == DEPLOYMENT);
+    env.content.password = Some("two");
+    env.publish();
+    env.until("written", |_| cluster.writes() == [INSTALL[2], INSTALL[4]])
+        .await;
+    env.until_condition("a", "ConfigurationSynchronized", "True Synchronized")
+        .await;
+    fault.stop();
+    env.until_ready("a").await;
+}
+
+#[tokio::test]
+async fn the_webhook_is_repaired_while_the_trust_bundle_cannot_be_read() {
+    let (env, clusters) = Env::converged(&["a"]).await;
+    let cluster = &clusters[0];
+    let fault = cluster.fault("list clustertrustbundles").status(500);
+    cluster.drop_object(SERVICE_ACCOUNT);
+    cluster.drop_object("secrets kyma-system/registry-credentials");
+    env.touch("a");
+    let failed = "False APIServerError";
+    env.until_condition("a", "ConfigurationSynchronized", failed)
+        .await;
+    env.until("repaired", |_| cluster.find(SERVICE_ACCOUNT).is_some())
+        .await;
+    env.until_installed("a").await;
+    assert_eq!(cluster.take(), [INSTALL[1]]);
+    fault.stop();
+    env.until_ready("a").await;
+    assert_eq!(cluster.take(), [INSTALL[2]]);
+}
+
+/// The permissions are then shown by the writes.
+#[tokio::test]
+async fn credentials_arrive_while_permissions_cannot_be_reviewed() {
+    let (mut env, clusters) = Env::converged(&["a"]).await;
+    clusters[0]
+        .fault("create selfsubjectrulesreviews")
+        .status(500);
+    env.content.password = Some("two");
+    env.publish();
+    env.until("written", |_| {
+        clusters[0].writes() == [INSTALL[2], INSTALL[4]]
+    })
+    .await;
 }
 
 fn annotation(object: &Value, key: &str) -> Option<String> {

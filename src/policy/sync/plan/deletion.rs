@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::inventory::release_keys;
 use super::{
-    Action, Blocked, Context, LanePlan, Lanes, Plan, Step, check_permissions, content, delete,
-    delete_by_uid, inventory, is_owned,
+    Action, Blocked, Context, LanePlan, Lanes, Plan, Step, check_permissions, check_reads, content,
+    delete, delete_by_uid, inventory, is_owned,
 };
 use crate::sync::identity::verify_identity;
 use crate::sync::inventory::{is_managed, is_managed_or_public};
@@ -147,7 +147,11 @@ fn deletion_plan(
     unread.extend(observed.unread_inventory.values().cloned());
     let readable = identity
         .map_err(Blocked::Identity)
-        .and_then(|_| check_permissions(&unread));
+        .and_then(|_| check_permissions(&unread))
+        .and_then(|()| {
+            let failed = observed.failed_reads.iter();
+            check_reads(&failed.flatten().cloned().collect::<Vec<_>>())
+        });
     if let Err(blocked) = readable {
         return Plan {
             blocked: Some(blocked),

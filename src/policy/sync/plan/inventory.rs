@@ -6,13 +6,13 @@ use api::kcp::{OWNER_CONFIG_MAP, OWNER_CONTROL_PLANE, OWNER_INVENTORY, OWNER_RUN
 use serde_json::{Value, json};
 
 use super::{Action, Arc, Context, Plan, Step, content, delete};
-use crate::sync::SourceKind;
 use crate::sync::desired::{Desired, DesiredObject};
 use crate::sync::diff::is_applied;
 use crate::sync::inventory::{self, candidates, is_managed, is_managed_or_public, is_obsolete};
 use crate::sync::manifests::Phase;
 use crate::sync::observed::{Observed, data};
 use crate::sync::target::Target;
+use crate::sync::{Lane, SourceKind};
 
 /// Records owner and inventory, before anything else is written.
 pub(super) fn record_owner(context: Context<'_>, observed: &Observed, plan: &mut Plan) {
@@ -105,10 +105,13 @@ fn remaining(context: Context<'_>, observed: &Observed) -> BTreeSet<Target> {
 }
 
 fn marker(context: Context<'_>, observed: &Observed, others: &BTreeSet<Target>) -> Value {
-    let sources = SourceKind::ALL
-        .into_iter()
-        .filter_map(|kind| content::target(kind, context, observed));
-    let sources: Vec<Target> = sources.collect();
+    // The version of a trust bundle is not known if it was not read.
+    let recorded = |kind| {
+        let is_unread = observed.is_partly_unread(Lane::Configuration);
+        is_unread.then(|| inventory::recorded(kind, context.names, observed))?
+    };
+    let source = |kind| content::target(kind, context, observed).or_else(|| recorded(kind));
+    let sources: Vec<Target> = SourceKind::ALL.into_iter().filter_map(source).collect();
     let manifests = context.installation.manifests().iter().map(|it| &it.target);
     json!({
         "apiVersion": "v1",

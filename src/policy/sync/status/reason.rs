@@ -29,7 +29,7 @@ pub enum Reason {
     TLSHandshakeFailed,
     /// [`ConnectionError::Unauthorized`].
     Unauthorized,
-    /// [`ConnectionError::APIServerError`].
+    /// [`ConnectionError::APIServerError`] and [`Blocked::ReadFailed`].
     APIServerError,
     /// [`IdentityError::ClusterUIDUnknown`].
     ClusterUIDUnknown,
@@ -130,6 +130,7 @@ impl From<&Blocked> for Reason {
             Blocked::NamespaceNotFound(_) => Self::NamespaceNotFound,
             Blocked::NamespaceTerminating(_) => Self::NamespaceTerminating,
             Blocked::MissingPermissions(_) => Self::InsufficientPermissions,
+            Blocked::ReadFailed(_) => Self::APIServerError,
         }
     }
 }

@@ -114,12 +114,54 @@ fn a_missing_permission_blocks_its_lane_alone(
     );
 }
 
+/// An error that concerns one object does not affect the other lane.
+#[rstest]
+#[case::of_the_configuration(Lane::Configuration, Lane::Webhook)]
+#[case::of_the_webhook(Lane::Webhook, Lane::Configuration)]
+fn a_failed_read_blocks_its_lane_alone(#[case] lane: Lane, #[case] other: Lane) {
+    let mut runtime = Runtime::new();
+    let failed = vec!["Deployment x: API server returned 500".to_owned()];
+    runtime
+        .observed
+        .failed_reads
+        .get_mut(lane)
+        .clone_from(&failed);
+    let plan = runtime.plan(&desired(&sources()));
+    let (blocked, rest) = (plan.lanes.get(lane), plan.lanes.get(other));
+    assert_eq!(blocked.blocked, Some(Blocked::ReadFailed(failed)));
+    assert!(blocked.steps.is_empty());
+    assert_eq!(rest.blocked, None);
+    assert!(!rest.steps.is_empty());
+}
+
+/// It is unknown in which version the runtime serves the bundle.
+#[rstest]
+fn a_trust_bundle_that_was_not_read_stays_in_the_inventory(#[values(false, true)] is_failed: bool) {
+    let mut runtime = Runtime::converged(&desired(&sources()));
+    let observed = &mut runtime.observed;
+    (observed.trust_bundles, observed.trust_bundle) = (None, None);
+    let unread = if is_failed {
+        &mut observed.failed_reads
+    } else {
+        &mut observed.unread
+    };
+    unread.configuration = vec!["list clustertrustbundles".to_owned()];
+    assert!(runtime.plan(&desired(&sources())).is_empty());
+}
+
 /// A Deployment that cannot be read may run a webhook that does not support the document.
-#[test]
-fn a_document_with_new_keys_waits_while_the_deployment_may_not_be_read() {
+#[rstest]
+fn a_document_with_new_keys_waits_while_the_deployment_cannot_be_read(
+    #[values(false, true)] is_failed: bool,
+) {
     let mut runtime = Runtime::converged(&desired(&sources()));
     runtime.observed.deployment = None;
-    runtime.observed.unread.webhook = vec!["get deployments.apps".to_owned()];
+    let unread = if is_failed {
+        &mut runtime.observed.failed_reads
+    } else {
+        &mut runtime.observed.unread
+    };
+    unread.webhook = vec!["get deployments.apps".to_owned()];
     let next = desired(&Sources {
         configuration: document(r#","fipsVariables":["X"]"#),
         ..sources()

@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use super::api_server::Runtime;
 use super::samples::{desired, manifests, sources};
-use crate::sync::SourceKind;
 use crate::sync::identity::IdentityRecord;
 use crate::sync::observed::{NamespaceState, ObjectIdentity, Observed, WebhookObjects};
 use crate::sync::plan::{Blocked, Context, Plan, plan, plan_deletion, plan_orphan};
 use crate::sync::status::{Goal, deletion_reason};
+use crate::sync::{Lane, SourceKind};
 
 /// The webhook configuration is deleted first, so that no Pod is sent to a webhook that does not exist. The objects
 /// that the webhook created are deleted when the webhook cannot create them again.
@@ -168,6 +168,24 @@ fn what_may_not_be_read_is_not_gone(#[case] leave: Leave) {
     runtime.observed.missing_permissions = std::mem::take(&mut runtime.observed.unread);
     let plan = leave(runtime.context(), &runtime.observed);
     assert!(!plan.is_empty() && plan.blocked.is_none());
+}
+
+#[rstest]
+#[case::uninstall(plan_deletion)]
+#[case::hand_back(plan_orphan)]
+fn what_the_api_server_fails_to_return_is_not_gone(#[case] leave: Leave) {
+    for lane in Lane::ALL {
+        let mut runtime = Runtime::converged(&desired(&sources()));
+        let failed = vec!["Secret a: API server returned 500".to_owned()];
+        runtime
+            .observed
+            .failed_reads
+            .get_mut(lane)
+            .clone_from(&failed);
+        let plan = leave(runtime.context(), &runtime.observed);
+        assert!(plan.is_empty());
+        assert_eq!(plan.blocked, Some(Blocked::ReadFailed(failed)));
+    }
 }
 
 /// All objects are kept, no metadata of the controller remains, and KIM owns all fields.
