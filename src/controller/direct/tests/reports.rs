@@ -20,16 +20,16 @@ fn notes(env: &Env, name: &str) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn a_change_of_ready_is_an_event_with_runtime_and_version_and_one_a_minute_at_most() {
+async fn a_change_of_ready_is_an_event_with_runtime_and_revisions_and_one_a_minute_at_most() {
     let (env, clusters) = Env::converged(&["a", "b"]).await;
     let all = notes(&env, "a");
     assert_eq!(all.len(), 1, "{all:?}");
     let (reason, note) = &all[0];
     assert_eq!(reason, "Ready");
-    assert!(
-        note.contains("runtime ID id-a") && note.contains("webhook 0.1.0"),
-        "{note}"
-    );
+    let revision = env.status("a")["configuration"]["revision"].clone();
+    let revision = revision.as_str().unwrap();
+    let expected = format!("runtime ID id-a; configuration {revision}; webhook 0.1.0");
+    assert_eq!(*note, expected);
     let outage = clusters[0].outage(503);
     env.touch("a");
     env.until_condition("a", "Reachable", "False APIServerError")

@@ -1,11 +1,17 @@
 //! Tests of the revision of the webhook on runtimes whose step has not started, and of rollbacks.
 
+use std::sync::{Arc, Weak};
+
+use api::bootstrapper::WebhookSettings;
+use policy::sync::manifests::Installation;
 use policy::sync::rollout::{MaxFailures, Step};
 use rstest::rstest;
 use serde_json::json;
 
+use super::super::Installations;
 use super::env::*;
 use super::gates::{NEXT_IMAGE, WEBHOOK_LANE, is_completed, progress, stopped};
+use super::manifests::manifests;
 use crate::runtime_cluster::RuntimeCluster;
 
 /// Returns the image of the Deployment on a runtime.
@@ -115,4 +121,31 @@ async fn a_rollback_to_an_unknown_revision_changes_nothing() {
     env.settle().await;
     assert_eq!(clusters[0].take(), [""; 0]);
     assert!(is_completed(&env, WEBHOOK_LANE));
+}
+
+/// Each runtime may have settings of its own, and they may change at any time.
+#[test]
+fn manifests_for_settings_of_single_runtimes_are_kept_within_a_limit() {
+    const MAX: usize = 64;
+    let defaults = WebhookSettings {
+        image: Some("registry.example/webhook:0.1.0".to_owned()),
+        ..WebhookSettings::default()
+    };
+    let mut installations = Installations::new(Arc::new(manifests), defaults).unwrap();
+    let current = installations.current();
+    let mut made: Vec<Weak<Installation>> = Vec::new();
+    for number in 0..5 * MAX {
+        let own = WebhookSettings {
+            landscape: Some(format!("l{number}")),
+            ..WebhookSettings::default()
+        };
+        let first = installations.of(current, Some(&own)).unwrap();
+        let again = installations.of(current, Some(&own)).unwrap();
+        assert!(Arc::ptr_eq(&first, &again), "rendered once");
+        made.push(Arc::downgrade(&first));
+        drop((first, again));
+        let kept = made.iter().filter(|it| it.strong_count() > 0).count();
+        assert!(kept <= MAX, "{kept} after {number}");
+        assert!(kept > 0);
+    }
 }

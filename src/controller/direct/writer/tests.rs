@@ -16,6 +16,26 @@ fn update(name: &str, has_event: bool) -> StatusUpdate {
     }
 }
 
+/// Returns a change of the condition Ready to this reason.
+fn change(name: &str, reason: &str) -> StatusUpdate {
+    let ready = Condition {
+        kind: READY.to_owned(),
+        status: ConditionStatus::False,
+        observed_generation: None,
+        last_transition_time: "2026-01-01T00:00:00Z".to_owned(),
+        reason: reason.to_owned(),
+        message: String::new(),
+    };
+    let status = RuntimeBootstrapperStatus {
+        conditions: vec![ready],
+        ..RuntimeBootstrapperStatus::default()
+    };
+    StatusUpdate {
+        status: InternPool::default().intern(status),
+        ..update(name, true)
+    }
+}
+
 /// Returns the queue for these resources, and its task.
 fn queue(kcp: &ControlPlane, names: &[&str]) -> (StatusQueue, JoinHandle<()>) {
     for name in names {
@@ -76,4 +96,35 @@ async fn a_change_of_ready_is_written_before_other_changes() {
     assert_eq!(written(&kcp), ["a", "e", "d", "b", "c"], "each once");
     drop(queue);
     running.await.unwrap();
+}
+
+/// A change within the minute has no Event later: the condition has the same content.
+#[tokio::test(start_paused = true)]
+async fn an_event_follows_after_a_minute_and_none_before() {
+    let kcp = ControlPlane::new(Mode::Direct);
+    let (queue, running) = queue(&kcp, &["a", "b"]);
+    let reasons = || -> Vec<String> {
+        let events = kcp.requests_of("create events").into_iter();
+        let text = |it: &serde_json::Value| it.as_str().unwrap().to_owned();
+        events
+            .map(|it| {
+                format!(
+                    "{} {}",
+                    text(&it.body["regarding"]["name"]),
+                    text(&it.body["reason"])
+                )
+            })
+            .collect()
+    };
+    queue.send(change("a", "Timeout"));
+    sleep(Duration::from_secs(50)).await;
+    queue.send(change("a", "Unauthorized"));
+    queue.send(change("b", "Timeout"));
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(reasons(), ["a Timeout", "b Timeout"]);
+    sleep(Duration::from_secs(10)).await;
+    queue.send(change("a", "ConnectionFailed"));
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(reasons(), ["a Timeout", "b Timeout", "a ConnectionFailed"]);
+    running.abort();
 }
