@@ -21,6 +21,7 @@ mod observability;
 mod obstacles;
 mod planning;
 mod reports;
+mod restored;
 mod revisions;
 mod rollouts;
 mod settings;

@@ -7,6 +7,7 @@ mod failures;
 mod leader;
 mod limits;
 mod manager;
+mod restored;
 mod runtime;
 mod selection;
 mod withheld;

@@ -136,3 +136,61 @@ fn is_progressing(report: Report) -> bool {
     let webhook = lanes.webhook;
     webhook.is_some_and(|it| it.result == LaneResult::Progressing)
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::{SignedDuration, Timestamp};
+    use rstest::rstest;
+    use serde_json::json;
+    use tokio::time::advance;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_mins(1);
+
+    /// KCP sets the time of a deletion, and the controller compares it with its own clock. `shown` is the time since the deletion by
+    /// that clock, and `tried` the time for which this leader has tried, both in minutes.
+    #[rstest]
+    #[case::right(60, 60, true)]
+    #[case::right_before(59, 59, false)]
+    #[case::ten_minutes_fast_at_once(10, 0, false)]
+    #[case::ten_minutes_fast(60, 50, true)]
+    #[case::ten_minutes_slow_at_once(-10, 0, false)]
+    #[case::ten_minutes_slow(50, 60, false)]
+    #[case::ten_minutes_slow_later(60, 70, true)]
+    #[case::another_leader(600, 4, false)]
+    #[case::another_leader_later(600, 5, true)]
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_is_wrong_shifts_the_timeout_by_its_error(
+        #[case] shown: i64,
+        #[case] tried: u32,
+        #[case] is_overdue: bool,
+    ) {
+        let deleted = Timestamp::now() - SignedDuration::from_mins(shown);
+        let resource = json!({
+            "apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "RuntimeBootstrapper",
+            "metadata": {"name": "a", "uid": "u", "deletionTimestamp": deleted.to_string()},
+            "spec": {"deletionTimeoutSeconds": 3600},
+        });
+        let resource: RuntimeBootstrapper = serde_json::from_value(resource).unwrap();
+        let deletions = Deletions::new(5 * MINUTE);
+        assert_eq!(deletions.tried(&resource), Duration::ZERO);
+        advance(tried * MINUTE).await;
+        assert_eq!(deletions.is_overdue(&resource), is_overdue);
+    }
+
+    /// Even a clock that is far ahead leaves the time for attempts.
+    #[tokio::test(start_paused = true)]
+    async fn a_short_timeout_needs_no_longer_attempts() {
+        let resource = json!({
+            "apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "RuntimeBootstrapper",
+            "metadata": {"name": "a", "uid": "u", "deletionTimestamp": "2020-01-01T00:00:00Z"},
+            "spec": {"deletionTimeoutSeconds": 60},
+        });
+        let resource: RuntimeBootstrapper = serde_json::from_value(resource).unwrap();
+        let deletions = Deletions::new(5 * MINUTE);
+        assert!(!deletions.is_overdue(&resource));
+        advance(MINUTE).await;
+        assert!(deletions.is_overdue(&resource));
+    }
+}
