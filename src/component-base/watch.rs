@@ -11,6 +11,9 @@
 //! The check is not ready until the first list is complete. After that a failing watch only sets a message, because the
 //! last state is still served. A failing watch is also a metric (`metrics`). Check and metric end with the stream: a
 //! dropped watch, such as a watch of a former leader, is neither ready nor failing.
+//!
+//! For a kind that another installation defines ([`watch_if_served`]), the response that the API server does not serve it
+//! also completes the first list, so that a missing CustomResourceDefinition does not keep the process from being ready.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -50,14 +53,33 @@ pub fn watch_with_backoff<K>(
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    supervise(move || watcher(api.clone(), config.clone()).boxed(), check)
+    let begin = move || watcher(api.clone(), config.clone()).boxed();
+    supervise(begin, WatchHealth::new(check))
+}
+
+/// Watches as [`watch_with_backoff`], a kind that the API server may not serve because another installation defines it.
+///
+/// While it is not served, the check is ready with a message, the metric reports a failing watch, and the stream contains only
+/// `Init`. The list is repeated until the kind is served.
+pub fn watch_if_served<K>(
+    api: Api<K>,
+    config: watcher::Config,
+    check: ReadinessCheck,
+) -> impl Stream<Item = Event<K>> + Send
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let begin = move || watcher(api.clone(), config.clone()).boxed();
+    let mut health = WatchHealth::new(check);
+    health.may_be_absent = true;
+    supervise(begin, health)
 }
 
 fn supervise<K: Send + 'static>(
     begin: impl Fn() -> BoxStream<'static, watcher::Result<Event<K>>> + Send,
-    check: ReadinessCheck,
+    health: WatchHealth,
 ) -> impl Stream<Item = Event<K>> + Send {
-    let state = (begin(), begin, WatchHealth::new(check));
+    let state = (begin(), begin, health);
     stream::unfold(state, async |(mut events, begin, mut health)| {
         loop {
             let error = match next_item(&mut events, &mut health).await {
@@ -69,6 +91,9 @@ fn supervise<K: Send + 'static>(
                 // The watcher of kube does not end. If a later version does, the watch is restarted.
                 None => None,
             };
+            if error.as_ref().is_some_and(is_not_served) {
+                health.not_served();
+            }
             let text = error.as_ref().map(|it| error_chain(it));
             let earlier_failures = health.failed(text.as_deref().unwrap_or("the watch ended"));
             // Once in an outage: after it the watcher of kube tries the list itself until it succeeds.
@@ -92,6 +117,11 @@ fn is_without_response(error: &watcher::Error) -> bool {
     }
 }
 
+/// Returns whether the API server responded that it does not serve the kind. The list of a kind that it serves is never 404.
+fn is_not_served(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
+}
+
 /// Returns the next item of a watch. The watch counts as recovered if there is no item for a while.
 async fn next_item<T>(events: &mut BoxStream<'static, T>, health: &mut WatchHealth) -> Option<T> {
     if health.may_have_recovered() {
@@ -106,7 +136,10 @@ async fn next_item<T>(events: &mut BoxStream<'static, T>, health: &mut WatchHeal
 /// Reported state of a watch.
 struct WatchHealth {
     check: ReadinessCheck,
+    /// Whether the first list is complete.
     synced: bool,
+    /// Whether the API server may not serve the kind.
+    may_be_absent: bool,
     /// Whether a list was started because the watch fails. Its success does not show that watches succeed.
     lists_again: bool,
     failing: Option<WatchFailure>,
@@ -124,6 +157,7 @@ impl WatchHealth {
         Self {
             check,
             synced: false,
+            may_be_absent: false,
             lists_again: false,
             failing: None,
         }
@@ -142,6 +176,11 @@ impl WatchHealth {
             Event::InitDone if std::mem::take(&mut self.lists_again) => {}
             Event::InitDone | Event::Apply(_) | Event::Delete(_) => self.recovered(),
         }
+    }
+
+    /// Handles the response that the kind is not served: no object of it exists.
+    fn not_served(&mut self) {
+        self.synced |= self.may_be_absent;
     }
 
     /// Returns whether a watch without events may have recovered, which requires a complete first list.

@@ -18,7 +18,7 @@ use std::time::Duration;
 use api::watcher::{ServiceInfo, Watcher};
 use component_base::readiness::Readiness;
 use component_base::telemetry::error_chain;
-use component_base::watch::watch_with_backoff;
+use component_base::watch::{watch_if_served, watch_with_backoff};
 use futures::{Stream, StreamExt as _, stream};
 use kube::api::DynamicObject;
 use kube::core::DeserializeGuard;
@@ -149,7 +149,7 @@ impl Context {
     fn watch_virtual_services(&self) -> impl Stream<Item = DynamicObject> + Send + use<> {
         let check = self.options.readiness.check("virtualservices-watch");
         let api = self.virtual_services.clone();
-        watch_with_backoff(api, Config::default(), check).filter_map(|event| {
+        watch_if_served(api, Config::default(), check).filter_map(|event| {
             ready(match event {
                 Event::Apply(it) | Event::InitApply(it) | Event::Delete(it) => Some(it),
                 Event::Init | Event::InitDone => None,
@@ -161,7 +161,7 @@ impl Context {
     fn watch_gateways(&self) -> impl Stream<Item = ()> + Send + use<> {
         let check = self.options.readiness.check("gateways-watch");
         let api = self.gateways.clone();
-        watch_with_backoff(api, Config::default(), check).filter_map(|event| {
+        watch_if_served(api, Config::default(), check).filter_map(|event| {
             ready(match event {
                 Event::Apply(_) | Event::Delete(_) | Event::InitDone => Some(()),
                 Event::Init | Event::InitApply(_) => None,

@@ -1,7 +1,10 @@
 //! Tests of the component `controller` as a process without the Lease.
 #![cfg(test)]
 
+use std::io;
+use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -10,11 +13,11 @@ use rstest::rstest;
 use serde_json::json;
 use tempfile::TempDir;
 use testkit::apiserver::kinds::{
-    BOOTSTRAPPERS, GATEWAYS, ROLLOUTS, RUNTIMES, VIRTUAL_SERVICES, WATCHERS,
+    BOOTSTRAPPERS, CERTIFICATES, GATEWAYS, KYMAS, ROLLOUTS, RUNTIMES, VIRTUAL_SERVICES, WATCHERS,
 };
-use testkit::apiserver::{ApiServer, Recorded};
+use testkit::apiserver::{ApiServer, Kind, Recorded};
 use testkit::pki::Authority;
-use testkit::tls::TlsServer;
+use testkit::tls::{RawClient, TlsServer};
 use testkit::until::until;
 
 /// Time limit of all waits, long enough for a busy machine.
@@ -27,7 +30,16 @@ struct Env {
     kcp: ApiServer,
     _tls: TlsServer,
     _folder: TempDir,
+    health: SocketAddr,
     child: Child,
+}
+
+/// Returns an address for health probes that no other test uses.
+fn health_address() -> SocketAddr {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    ([127, high | 0x80, low, next], 8081).into()
 }
 
 impl Drop for Env {
@@ -39,17 +51,17 @@ impl Drop for Env {
 }
 
 impl Env {
-    /// Starts the environment. Another replica holds the Lease for an hour.
+    /// Starts the environment with Istio. Another replica holds the Lease for an hour.
     async fn start(controllers: &str) -> Self {
-        let kcp = ApiServer::with_kinds([
-            &RUNTIMES,
-            &BOOTSTRAPPERS,
-            &ROLLOUTS,
-            &WATCHERS,
-            &VIRTUAL_SERVICES,
-            &GATEWAYS,
-        ]);
+        Self::start_with(controllers, &[&VIRTUAL_SERVICES, &GATEWAYS]).await
+    }
+
+    /// Starts the environment with these kinds of other installations.
+    async fn start_with(controllers: &str, foreign: &[&'static Kind]) -> Self {
+        let own = [&RUNTIMES, &BOOTSTRAPPERS, &ROLLOUTS, &WATCHERS, &KYMAS];
+        let kcp = ApiServer::with_kinds(own.into_iter().chain(foreign.iter().copied()));
         kcp.namespace("kcp-system");
+        kcp.namespace("istio-system");
         kcp.put(&json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {"name": LEASE, "namespace": "kcp-system"},
@@ -75,9 +87,10 @@ impl Env {
             "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
         });
         std::fs::write(&kubeconfig, text.to_string()).unwrap();
+        let health = health_address();
         let child = Command::new(env!("CARGO_BIN_EXE_runtime-bootstrapper"))
             .args(["controller", "--controllers", controllers])
-            .args(["--health-probe-bind-address", "127.0.0.1:0"])
+            .args(["--health-probe-bind-address", &health.to_string()])
             .args(["--metrics-bind-address", "127.0.0.1:0"])
             .env_clear()
             .env("KUBECONFIG", kubeconfig)
@@ -89,6 +102,7 @@ impl Env {
             kcp,
             _tls: tls,
             _folder: folder,
+            health,
             child,
         }
     }
@@ -102,6 +116,27 @@ impl Env {
                 .ok_or_else(|| asked.join("\n"))
         });
         reached.await.unwrap();
+    }
+
+    /// Makes this replica the leader.
+    fn lead(&self) {
+        self.kcp.edit("leases", ("kcp-system", LEASE), |it| {
+            it["spec"]["holderIdentity"] = json!("");
+        });
+    }
+
+    /// Waits until the process is ready although these watches fail.
+    async fn until_ready_despite(&self, watches: &[&str]) {
+        let ready = async || {
+            let request = "GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+            let mut client = RawClient::connect(self.health).await?;
+            let answer = client.ask(request).await?;
+            let line = |it: &&str| format!("{it}: ready: failing since");
+            let fail = watches.iter().all(|it| answer.body.contains(&line(it)));
+            let ready = answer.status == 200 && fail;
+            ready.then_some(()).ok_or(io::Error::other(answer.body))
+        };
+        until("ready", PATIENCE, ready).await.unwrap();
     }
 
     /// Returns the writes so far, except writes of the Lease.
@@ -132,22 +167,19 @@ async fn a_replica_reads_the_sources_only_as_the_leader(
     assert_eq!(env.writes(), [""; 0]);
     let read = ["list configmaps", "watch configmaps"].map(|it| env.kcp.count(it));
     assert_eq!(read, [0, 0], "content of an earlier time");
-    env.kcp.edit("leases", ("kcp-system", LEASE), |it| {
-        it["spec"]["holderIdentity"] = json!("");
-    });
+    env.lead();
     let write = format!("create configmaps kcp-system/{state}");
     env.until("it leads", |it| it.count(&write) > 0).await;
 }
 
-#[tokio::test]
-async fn watchers_alone_need_no_runtimes() {
-    let env = Env::start("watchers").await;
-    env.kcp.put(&json!({
+/// Creates a Watcher and an Istio Gateway. If KCP does not serve a kind, its object is not created.
+fn watch(kcp: &ApiServer) {
+    kcp.put(&json!({
         "apiVersion": "networking.istio.io/v1beta1", "kind": "Gateway",
         "metadata": {"name": "gateway", "namespace": "kcp-system"},
         "spec": {"servers": [{"hosts": ["kcp.example"]}]},
     }));
-    env.kcp.put(&json!({
+    kcp.put(&json!({
         "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Watcher",
         "metadata": {"name": "one", "namespace": "kcp-system"},
         "spec": {
@@ -156,14 +188,52 @@ async fn watchers_alone_need_no_runtimes() {
             "serviceInfo": {"name": "events", "port": 8082, "namespace": "kcp-system"},
         },
     }));
-    env.kcp.edit("leases", ("kcp-system", LEASE), |it| {
-        it["spec"]["holderIdentity"] = json!("");
-    });
-    env.until("the route is created", |it| {
-        it.get("virtualservices", "kcp-system", "one").is_some()
-    })
-    .await;
+}
+
+fn has_route(kcp: &ApiServer) -> bool {
+    kcp.get("virtualservices", "kcp-system", "one").is_some()
+}
+
+#[tokio::test]
+async fn watchers_alone_need_no_runtimes() {
+    let env = Env::start("watchers").await;
+    watch(&env.kcp);
+    env.lead();
+    env.until("the route is created", has_route).await;
     assert_eq!(env.kcp.count("* runtimes"), 0);
+}
+
+/// A rollout of the Deployment waits until the new leader is ready.
+#[rstest]
+#[case::without_istio(
+    &[&CERTIFICATES],
+    |it: &ApiServer| it.get("certificates", "istio-system", "one-webhook-tls").is_some(),
+    &["gateways-watch", "virtualservices-watch", "certificate-gateways-watch"],
+)]
+#[case::without_cert_manager(
+    &[&VIRTUAL_SERVICES, &GATEWAYS],
+    has_route,
+    &["certificates-watch"],
+)]
+#[tokio::test]
+async fn a_leader_is_ready_and_works_without_the_kinds_of_another_installation(
+    #[case] served: &[&'static Kind],
+    #[case] works: fn(&ApiServer) -> bool,
+    #[case] watches: &[&str],
+) {
+    let env = Env::start_with("watchers", served).await;
+    watch(&env.kcp);
+    env.kcp.put(&json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+        "metadata": {
+            "name": "one", "namespace": "kcp-system",
+            "labels": {"kyma-project.io/runtime-id": "id-one"},
+            "annotations": {"skr-domain": "one.example"},
+        },
+    }));
+    env.lead();
+    env.until("the other part works", works).await;
+    env.until_ready_despite(watches).await;
 }
 
 #[tokio::test]

@@ -92,6 +92,46 @@ async fn a_list_that_fails_is_tried_again_at_a_growing_distance() {
     assert!(took <= Duration::from_secs(111), "{took:?}");
 }
 
+/// The CustomResourceDefinition of the kind is not installed yet.
+#[rstest]
+#[case::of_another_installation(true)]
+#[case::of_this_installation(false)]
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_not_served_only_fails_the_check_if_this_installation_defines_it(
+    #[case] is_foreign: bool,
+) {
+    let server = server();
+    let mut all = None;
+    server.behave(|it| {
+        let others = it.kinds.iter().copied();
+        let others = others.filter(|it| it.resource != "configmaps").collect();
+        all = Some(std::mem::replace(&mut it.kinds, others));
+    });
+    let metrics = WatchMetrics::default();
+    let readiness = Readiness::new(metrics.clone());
+    let api = Api::<ConfigMap>::namespaced(server.client(), "n");
+    let (config, check) = (watcher::Config::default(), readiness.check("w"));
+    let mut stream = if is_foreign {
+        watch_if_served(api, config, check).boxed()
+    } else {
+        watch_with_backoff(api, config, check).boxed()
+    };
+    assert!(!readiness.is_ready(), "the API server did not respond yet");
+    assert_eq!(take(&mut stream, 2).await, ["init", "init"]);
+    let (ready, report) = readiness.report();
+    assert_eq!(ready, is_foreign, "{report}");
+    assert!(report.contains("failing since 2"), "{report}");
+    assert_eq!(metrics.is_failing("w"), Some(true));
+
+    server.behave(|it| it.kinds = all.unwrap());
+    let _failing = server.fault("list configmaps").times(1).status(500);
+    assert_eq!(take(&mut stream, 1).await, ["init"]);
+    assert_eq!(readiness.is_ready(), is_foreign, "another failure");
+    assert_eq!(take(&mut stream, 2).await, ["init-apply", "init-done"]);
+    assert_eq!(readiness.report(), (true, "w: ready\n".to_owned()));
+    assert_eq!(metrics.is_failing("w"), Some(false));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_failing_watch_stays_ready_with_a_remark_until_an_event_comes() {
     let server = server();
@@ -194,7 +234,7 @@ async fn a_watch_that_fails_beside_lists_that_succeed_lists_once_more_and_stays_
 async fn a_stream_that_ends_is_begun_again() {
     let readiness = Readiness::default();
     let begin = || stream::iter([Ok(Event::<ConfigMap>::Init), Ok(Event::InitDone)]).boxed();
-    let mut stream = supervise(begin, readiness.check("w")).boxed();
+    let mut stream = supervise(begin, WatchHealth::new(readiness.check("w"))).boxed();
     let expected = ["init", "init-done", "init", "init-done"];
     assert_eq!(take(&mut stream, 4).await, expected);
 }

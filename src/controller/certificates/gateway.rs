@@ -10,7 +10,7 @@ use api::kcp::CONTROLLER_FIELD_MANAGER;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use component_base::telemetry::error_chain;
-use component_base::watch::{watch_object, watch_with_backoff};
+use component_base::watch::{watch_if_served, watch_object};
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -118,7 +118,7 @@ impl Reconciler {
                 .boxed()
         });
         let check = self.options.readiness.check("certificate-gateways-watch");
-        let gateways = watch_with_backoff(self.gateways.clone(), Config::default(), check);
+        let gateways = watch_if_served(self.gateways.clone(), Config::default(), check);
         stream::select(stream::select_all(secrets), gateways.map(drop))
     }
 

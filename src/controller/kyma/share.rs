@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use component_base::readiness::Readiness;
-use component_base::watch::watch_with_backoff;
+use component_base::watch::watch_if_served;
 use futures::channel::mpsc::{self, UnboundedReceiver};
 use futures::{Stream, StreamExt as _, stream};
 use kube::runtime::reflector::{ObjectRef, Store, store};
@@ -149,7 +149,7 @@ impl KymaOptions {
         let check = self.readiness.check("certificates-watch");
         let (namespace, gateway) = (self.namespace.clone(), self.gateway_certificate.clone());
         let mut revisions = Revisions::default();
-        watch_with_backoff(certificates, config, check).filter_map(move |event| {
+        watch_if_served(certificates, config, check).filter_map(move |event| {
             let (object, is_deleted) = match event {
                 Event::Apply(it) | Event::InitApply(it) => (it, false),
                 Event::Delete(it) => (it, true),
