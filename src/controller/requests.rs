@@ -29,7 +29,7 @@ pub(crate) fn patching() -> PatchParams {
 
 /// Converts a response with status 404 or 409 that is not a failure.
 pub(crate) trait Answer<T> {
-    /// Returns `None` if the object does not exist.
+    /// Returns `None` if the object does not exist, or if the API server does not serve its kind.
     fn unless_gone(self) -> kube::Result<Option<T>>;
 
     /// Returns `None` if an object with the name exists already.
@@ -39,7 +39,8 @@ pub(crate) trait Answer<T> {
 impl<T> Answer<T> for kube::Result<T> {
     fn unless_gone(self) -> kube::Result<Option<T>> {
         match self {
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            // Not `is_not_found`, which requires the reason: for an unknown group, the response is a text without one.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
             answer => answer.map(Some),
         }
     }

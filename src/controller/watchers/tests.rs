@@ -376,3 +376,17 @@ async fn a_status_edited_by_hand_is_repaired() {
         .merge("watchers", "one", &json!({"status": {"state": "Error"}}));
     env.until_status("one", "Ready True Ready").await;
 }
+
+/// The CustomResourceDefinitions of Istio are deleted, and the VirtualService with them.
+#[tokio::test]
+async fn a_deleted_watcher_goes_without_istio() {
+    let env = Env::started();
+    env.kcp.put(watcher("one"));
+    env.until_status("one", "Ready True Ready").await;
+    env.kcp.delete("virtualservices", "one");
+    for kind in [&kinds::GATEWAYS, &kinds::VIRTUAL_SERVICES] {
+        env.kcp.serve(kind, false);
+    }
+    env.kcp.delete("watchers", "one");
+    until(|| env.kcp.object("watchers", "one").is_none()).await;
+}

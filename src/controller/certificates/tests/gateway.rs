@@ -177,3 +177,13 @@ async fn the_certificate_of_the_gateway_is_renewed_when_the_new_ca_is_trusted() 
         });
     until(|| env.is_renewing(LEAF)).await;
 }
+
+#[tokio::test]
+async fn the_certificate_of_the_gateway_is_requested_without_istio() {
+    let mut env = Env::new();
+    env.kcp.serve(&kinds::GATEWAYS, false);
+    env.kcp.serve(&kinds::VIRTUAL_SERVICES, false);
+    env.settings.gateway_host = Some("kcp.example".to_owned());
+    env.start();
+    until(|| env.certificate(LEAF).is_some()).await;
+}
