@@ -111,14 +111,23 @@ impl IssuedGateway {
     }
 }
 
-/// Receiver of the state of the gateway. The state is `None` until a certificate is issued.
-pub type GatewayReceiver = watch::Receiver<Option<IssuedGateway>>;
+/// Reason: cert-manager has not issued the CA or the certificate of the gateway yet.
+pub(crate) const GATEWAY_CERTIFICATE_PENDING: &str = "GatewayCertificatePending";
+
+/// Reason: KCP does not serve the kinds of cert-manager.
+pub(crate) const CERT_MANAGER_API_NOT_SERVED: &str = "CertManagerAPINotServed";
+
+/// The gateway, or the reason why no certificate was issued for it.
+pub type GatewayStatus = Result<IssuedGateway, &'static str>;
+
+/// Receiver of the state of the gateway.
+pub type GatewayReceiver = watch::Receiver<GatewayStatus>;
 
 /// Creates the channel for the state of the gateway: a sender for [`run`], and a receiver for controllers that depend
 /// on the gateway.
 #[must_use]
-pub fn gateway_channel() -> (watch::Sender<Option<IssuedGateway>>, GatewayReceiver) {
-    watch::channel(None)
+pub fn gateway_channel() -> (watch::Sender<GatewayStatus>, GatewayReceiver) {
+    watch::channel(Err(GATEWAY_CERTIFICATE_PENDING))
 }
 
 impl CertificateOptions {
@@ -155,7 +164,7 @@ impl CertificateOptions {
 pub async fn run(
     options: CertificateOptions,
     kymas: Kymas,
-    issued: watch::Sender<Option<IssuedGateway>>,
+    issued: watch::Sender<GatewayStatus>,
     acknowledged: watch::Receiver<Option<String>>,
     token: CancellationToken,
 ) {

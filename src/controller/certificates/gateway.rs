@@ -27,7 +27,10 @@ use tokio::sync::watch::{Receiver, Sender};
 use tokio::time::sleep;
 use zeroize::Zeroizing;
 
-use super::{CertificateOptions, IssuedGateway, RESYNC};
+use super::{
+    CERT_MANAGER_API_NOT_SERVED, CertificateOptions, GATEWAY_CERTIFICATE_PENDING, GatewayStatus,
+    IssuedGateway, RESYNC, RETRY,
+};
 use crate::RECONCILE_BACKOFF;
 use crate::dynamic::objects;
 use crate::requests::Answer as _;
@@ -45,14 +48,14 @@ struct Reconciler {
     secrets: Api<Secret>,
     certificates: Api<DynamicObject>,
     gateways: Api<DynamicObject>,
-    current: Sender<Option<IssuedGateway>>,
+    current: Sender<GatewayStatus>,
 }
 
 /// Reconciles until the future is dropped. Sends the CA to `current` once the bundle contains the CA. `acknowledged`
 /// contains the SHA-256 of the bundle that all runtimes trust.
 pub(super) async fn run(
     options: CertificateOptions,
-    current: Sender<Option<IssuedGateway>>,
+    current: Sender<GatewayStatus>,
     mut acknowledged: Receiver<Option<String>>,
 ) {
     let reconciler = Reconciler::new(options, current);
@@ -92,7 +95,7 @@ pub(super) async fn run(
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Reconciler {
-    fn new(options: CertificateOptions, current: Sender<Option<IssuedGateway>>) -> Self {
+    fn new(options: CertificateOptions, current: Sender<GatewayStatus>) -> Self {
         let gateways = (ISTIO_API_VERSION, "Gateway");
         let (client, settings) = (&options.client, &options.settings);
         Self {
@@ -130,10 +133,23 @@ impl Reconciler {
         let secret = &settings.gateway_secret;
         let hosts = gateways.iter().flat_map(|it| hosts(it, secret));
         let hosts = hosts.chain(settings.gateway_host.clone());
-        self.request_certificate(&hosts.collect::<Vec<_>>()).await?;
+        // If the request fails, for example without cert-manager, certificates that were issued before are still used.
+        let requested = self.request_certificate(&hosts.collect::<Vec<_>>()).await;
+        let outcome = self.synchronize(&gateways, trusted).await?;
+        requested?;
+        Ok(outcome)
+    }
+
+    /// Writes the Secret and publishes the gateway. The result is that of [`Self::reconcile`].
+    async fn synchronize(
+        &self,
+        gateways: &[Value],
+        trusted: Option<&str>,
+    ) -> Result<(Duration, bool), BoxError> {
+        let settings = &self.options.settings;
         let Some(ca) = self.secret(&settings.ca_secret).await? else {
             tracing::debug!(secret = settings.ca_secret, "CA not issued yet");
-            return Ok((RESYNC, false));
+            return Ok((self.publish_pending().await?, false));
         };
         let ca = value(&ca, CERTIFICATE).unwrap_or_default();
         let leaf = self.secret(&settings.gateway_certificate).await?;
@@ -144,7 +160,7 @@ impl Reconciler {
         let now = Timestamp::now().as_second();
         let annotation = live.as_ref().and_then(|it| it.annotations().get(CA_ADDED));
         let added = annotation.and_then(|it| it.parse::<Timestamp>().ok());
-        let published = self.current.borrow().clone();
+        let published = self.current.borrow().clone().ok();
         let state = GatewayState {
             ca: &ca,
             leaf: leaf.as_ref(),
@@ -166,12 +182,12 @@ impl Reconciler {
         };
         let desired = match gateway(&state) {
             Ok(desired) => desired,
-            // cert-manager writes the Secret when the certificate is issued, and that change starts a reconcile.
-            Err(GatewayError::LeafPending) => return Ok((RESYNC, false)),
+            Err(GatewayError::LeafPending) => return Ok((self.publish_pending().await?, false)),
             Err(error) => return Err(error.into()),
         };
         let is_written = self.write_if_different(&state, &desired).await?;
         self.options.metrics.show_gateway(desired.not_after);
+        let secret = &settings.gateway_secret;
         self.publish(&desired, gateways.iter().find_map(|it| address(it, secret)));
         if desired.is_leaf_outdated {
             self.renew_certificate().await?;
@@ -183,12 +199,32 @@ impl Reconciler {
         Ok((pause, is_written))
     }
 
+    /// Publishes the reason why a certificate is not issued, unless one was issued before. Returns the time after which
+    /// the next reconcile is due. cert-manager writes a Secret when it issues a certificate, and that change starts a
+    /// reconcile earlier.
+    async fn publish_pending(&self) -> kube::Result<Duration> {
+        let one = ListParams::default().limit(1);
+        let certificates = self.certificates.list(&one).await.unless_gone()?;
+        let (reason, pause) = match certificates {
+            Some(_) => (GATEWAY_CERTIFICATE_PENDING, RESYNC),
+            None => (CERT_MANAGER_API_NOT_SERVED, RETRY.base),
+        };
+        self.current.send_if_modified(|before| {
+            let is_new = before.as_ref().is_err_and(|it| *it != reason);
+            if is_new {
+                *before = Err(reason);
+            }
+            is_new
+        });
+        Ok(pause)
+    }
+
     async fn secret(&self, name: &str) -> kube::Result<Option<ZeroizedSecret>> {
         Ok(self.secrets.get_opt(name).await?.map(ZeroizedSecret))
     }
 
     fn publish(&self, desired: &Gateway, address: Option<Arc<str>>) {
-        let current = Some(IssuedGateway {
+        let current = Ok(IssuedGateway {
             ca: desired.ca.clone(),
             ca_added: desired.ca_added,
             bundle: desired.bundle.as_str().into(),

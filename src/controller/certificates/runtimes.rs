@@ -28,7 +28,9 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::{CertificateOptions, GatewayReceiver, IssuedGateway, RESYNC, RETRY};
+use super::{
+    CERT_MANAGER_API_NOT_SERVED, CertificateOptions, GatewayReceiver, IssuedGateway, RESYNC, RETRY,
+};
 use crate::RECONCILE_BACKOFF;
 use crate::kube_events::publish_event;
 use crate::kyma::{KnownKymas, KymaView, Kymas};
@@ -132,7 +134,7 @@ async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<A
             let reason = if status.is_forbidden() {
                 "Forbidden"
             } else {
-                "CertManagerAPINotServed"
+                CERT_MANAGER_API_NOT_SERVED
             };
             let failures = context.failures(name);
             context.set_state(
@@ -197,7 +199,7 @@ impl Context {
         let mut of_newest_ca = before.and_then(|it| it.of_newest_ca);
         let not_before = time("notBefore");
         let current = self.current.borrow().clone();
-        if let Some(current) = current
+        if let Ok(current) = current
             && may_be_outdated(not_before, current.ca_added)
         {
             let times = not_before.map(|it| (it, current.ca_added));

@@ -22,7 +22,8 @@ const CA: &str = "klm-watcher";
 const GATEWAY: &str = "klm-istio-gateway";
 
 struct Env {
-    acknowledged: tokio::sync::watch::Sender<Option<String>>,
+    acknowledged: watch::Sender<Option<String>>,
+    issued: watch::Sender<GatewayStatus>,
     kcp: ControlPlane,
     registry: Registry,
     metrics: CertificateMetrics,
@@ -83,7 +84,8 @@ impl Env {
             kcp: ControlPlane::new(Mode::Watchers),
             metrics: CertificateMetrics::register(&mut registry),
             registry,
-            acknowledged: tokio::sync::watch::channel(None).0,
+            acknowledged: watch::channel(None).0,
+            issued: gateway_channel().0,
             settings: Settings {
                 kyma_namespace: NAMESPACE.to_owned(),
                 gateway_namespace: NAMESPACE.to_owned(),
@@ -149,7 +151,7 @@ impl Env {
         let running = run(
             options,
             kymas,
-            gateway_channel().0,
+            self.issued.clone(),
             self.acknowledged.subscribe(),
             token.clone(),
         );
@@ -217,6 +219,17 @@ impl Env {
                     .iter()
                     .any(|it| it["type"] == "Issuing" && it["status"] == "True")
         })
+    }
+
+    /// Waits for the reason why no certificate of the gateway was issued; it is empty if one was issued.
+    async fn until_pending(&self, expected: &str) {
+        let limit = Duration::from_mins(2);
+        let reason = || self.issued.borrow().as_ref().err().copied();
+        let seen = async || {
+            let reason = reason().unwrap_or_default();
+            (reason == expected).then_some(()).ok_or(reason)
+        };
+        testkit::until::until(expected, limit, seen).await.unwrap();
     }
 
     fn count(&self, series: &str) -> u64 {

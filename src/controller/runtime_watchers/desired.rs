@@ -30,7 +30,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Context, RuntimeWatcherOptions, RuntimeWatcherSettings};
 use crate::RECONCILE_BACKOFF;
-use crate::certificates::{GatewayReceiver, IssuedGateway};
+use crate::certificates::{GatewayReceiver, GatewayStatus};
 use crate::requests::Answer as _;
 
 /// Renders the manifests of the watcher for the address of the gateway. The error is human-readable.
@@ -143,7 +143,7 @@ pub(super) async fn run(
         }
         context.heartbeats.expect(desired.has_heartbeats());
         let issued = gateway.borrow_and_update().clone();
-        let now = desired.goal(issued.as_ref());
+        let now = desired.goal(&issued);
         goal.send_if_modified(|(revision, before)| {
             let is_new = *before != now;
             *revision += u64::from(is_new);
@@ -193,7 +193,7 @@ impl<'a> Desired<'a> {
         self.entries = webhook_entries(readable);
     }
 
-    fn goal(&mut self, gateway: Option<&IssuedGateway>) -> Goal {
+    fn goal(&mut self, gateway: &GatewayStatus) -> Goal {
         if !self.is_listed {
             return Goal::default();
         }
@@ -206,7 +206,7 @@ impl<'a> Desired<'a> {
         }
     }
 
-    fn try_goal(&mut self, gateway: Option<&IssuedGateway>) -> Result<Goal, String> {
+    fn try_goal(&mut self, gateway: &GatewayStatus) -> Result<Goal, String> {
         // The Watcher for heartbeats reports on the other Watchers, so it does not count.
         let is_wanted = |it: &DeserializeGuard<Watcher>| {
             let own = it.0.as_ref().is_ok_and(is_for_heartbeats);
@@ -220,28 +220,28 @@ impl<'a> Desired<'a> {
             return Ok(Goal::Watcher(Arc::clone(&self.removal), Arc::from("")));
         }
         self.empty_since = None;
-        let named = self.options.settings.address.clone();
-        let address = named.or_else(|| Some(gateway?.address.as_ref()?.to_string()));
-        let bundle = gateway.map(|it| Arc::clone(&it.bundle));
-        let (address, bundle) = match (address, bundle) {
-            (Some(address), Some(bundle)) => (address, bundle),
-            (None, Some(_)) => return Ok(Goal::Unknown(Some("GatewayAddressUnknown"))),
-            (_, None) => {
+        let gateway = match gateway {
+            Ok(gateway) => gateway,
+            Err(reason) => {
                 let is_known = self.gateway_limit <= Instant::now();
-                return Ok(Goal::Unknown(
-                    is_known.then_some("GatewayCertificatePending"),
-                ));
+                return Ok(Goal::Unknown(is_known.then_some(*reason)));
             }
         };
+        let named = self.options.settings.address.clone();
+        let address = named.or_else(|| Some(gateway.address.as_ref()?.to_string()));
+        let Some(address) = address else {
+            return Ok(Goal::Unknown(Some("GatewayAddressUnknown")));
+        };
+        let bundle = &gateway.bundle;
         let installation = self.installation(&address)?;
         let namespace = &self.options.settings.skr_namespace;
-        let webhooks = self.webhooks(&bundle)?;
+        let webhooks = self.webhooks(bundle)?;
         let unreadable = self.watchers.values().filter(|it| it.0.is_err());
         let kept = unreadable.map(|it| {
             let namespace = it.namespace().unwrap_or_default();
             entry_name(&namespace, &it.name_any())
         });
-        let bundle = STANDARD.encode(&*bundle);
+        let bundle = STANDARD.encode(&**bundle);
         let kept = (kept.collect(), bundle.as_str());
         let desired = DesiredWatcher::new(namespace, installation, Some(webhooks), kept);
         let desired = desired.map_err(|error| error_chain(&error))?;

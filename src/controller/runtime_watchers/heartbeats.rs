@@ -265,7 +265,7 @@ pub(super) async fn run(
 /// Waits for the CAs of the gateway.
 async fn first_anchors(gateway: &mut GatewayReceiver) -> TrustAnchors {
     loop {
-        let bundle = gateway.borrow_and_update().as_ref().map(bundle_of);
+        let bundle = gateway.borrow_and_update().as_ref().ok().map(bundle_of);
         if let Some(anchors) = bundle.and_then(|it| TrustAnchors::from_pem(it.as_bytes()).ok()) {
             return anchors;
         }
@@ -277,7 +277,7 @@ async fn first_anchors(gateway: &mut GatewayReceiver) -> TrustAnchors {
 
 async fn follow(mut gateway: GatewayReceiver, anchors: &TrustAnchors) {
     while gateway.changed().await.is_ok() {
-        let bundle = gateway.borrow_and_update().as_ref().map(bundle_of);
+        let bundle = gateway.borrow_and_update().as_ref().ok().map(bundle_of);
         if let Some(bundle) = bundle
             && let Err(error) = anchors.replace(bundle.as_bytes())
         {
@@ -313,6 +313,7 @@ async fn compare(
         let waited_for = gateway
             .borrow()
             .as_ref()
+            .ok()
             .and_then(|it| it.waits_for.clone());
         let Some(bundle) = waited_for else { continue };
         if context.is_acknowledged(&bundle) {

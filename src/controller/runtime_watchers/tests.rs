@@ -13,7 +13,10 @@ use testkit::pki::Authority;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::certificates::{IssuedGateway, gateway_channel};
+use crate::certificates::{
+    CERT_MANAGER_API_NOT_SERVED, GATEWAY_CERTIFICATE_PENDING, GatewayStatus, IssuedGateway,
+    gateway_channel,
+};
 use crate::clients::{ClientMetrics, ClientOptions};
 use crate::fixture::{ControlPlane, ISTIO_NAMESPACE, Mode, NAMESPACE};
 use crate::runtime_cluster::{RuntimeCluster, kubeconfig};
@@ -36,7 +39,7 @@ struct Env {
     registry: Registry,
     metrics: RuntimeWatcherMetrics,
     authority: Authority,
-    gateway: watch::Sender<Option<IssuedGateway>>,
+    gateway: watch::Sender<GatewayStatus>,
     acknowledged: watch::Sender<Option<String>>,
     listener: SocketAddr,
     heartbeat_interval: Duration,
@@ -181,10 +184,13 @@ impl Env {
         }));
     }
 
+    fn set_gateway(&self, gateway: GatewayStatus) {
+        drop(self.gateway.send_replace(gateway));
+    }
+
     fn issue_gateway(&self, authorities: &[&Authority]) {
         let bundle: String = authorities.iter().map(|it| it.pem()).collect();
-        self.gateway
-            .send_replace(Some(IssuedGateway::of(&bundle, Some("kcp.example"))));
+        self.set_gateway(Ok(IssuedGateway::of(&bundle, Some("kcp.example"))));
     }
 
     fn start(&mut self) {

@@ -1,5 +1,7 @@
 //! The gateway's certificate, and rotations of the CA.
 
+use rstest::rstest;
+
 use super::*;
 
 #[tokio::test]
@@ -30,6 +32,39 @@ async fn the_gateway_gets_a_certificate_of_its_own_and_the_bundle() {
             it["data"]["ca.crt"] = json!(STANDARD.encode("garbage"));
         });
     until(|| env.gateway("ca.crt").contains("BEGIN CERTIFICATE")).await;
+}
+
+/// The reason is that of each runtime, and so it is in the status of each Watcher.
+#[rstest]
+#[case::with_a_gateway(Some("kcp.example"))]
+#[case::without_a_gateway(None)]
+#[tokio::test(start_paused = true)]
+async fn without_cert_manager_the_reason_says_so_until_it_is_installed(#[case] host: Option<&str>) {
+    let mut env = Env::new();
+    env.settings.gateway_host = host.map(str::to_owned);
+    env.kcp.serve(&kinds::CERTIFICATES, false);
+    env.start();
+    env.until_pending("CertManagerAPINotServed").await;
+    env.kcp.serve(&kinds::CERTIFICATES, true);
+    env.until_pending("GatewayCertificatePending").await;
+    let authority = authority();
+    env.server().put(&secret(CA, authority.pem(), ""));
+    env.server().put(&leaf(&authority));
+    env.until_pending("").await;
+}
+
+/// The CustomResourceDefinitions of cert-manager are deleted before another replica becomes the leader.
+#[tokio::test(start_paused = true)]
+async fn certificates_that_were_issued_are_used_without_cert_manager() {
+    let mut env = Env::with_gateway(&authority()).await;
+    env.stop().await;
+    env.kcp.serve(&kinds::CERTIFICATES, false);
+    drop(env.issued.send_replace(Err("unknown")));
+    env.start();
+    env.until_pending("").await;
+    env.server().remove("secrets", ISTIO_NAMESPACE, GATEWAY);
+    until(|| env.secret(GATEWAY).is_some()).await;
+    until(|| env.count("gateway_certificate_failures_total") > 0).await;
 }
 
 /// Another client writes the Secret, too, and its watch reports each write.

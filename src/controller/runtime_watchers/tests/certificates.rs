@@ -86,7 +86,7 @@ async fn without_the_gateway_nothing_changes() {
     let (mut env, cluster) = Env::installed().await;
     env.stop().await;
     cluster.take();
-    env.gateway.send_replace(None);
+    env.set_gateway(Err(GATEWAY_CERTIFICATE_PENDING));
     env.kcp.put(watcher("telemetry"));
     env.start();
     env.until("it waits", |env| {

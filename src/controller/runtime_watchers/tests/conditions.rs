@@ -68,6 +68,36 @@ async fn nothing_is_written(#[case] prepare: fn(&Env, &RuntimeCluster), #[case] 
     assert_eq!(cluster.take(), [""; 0]);
 }
 
+/// The state of the gateway allows no installation yet.
+#[rstest]
+#[case::without_cert_manager(
+    |_: &Env| Err(CERT_MANAGER_API_NOT_SERVED),
+    CERT_MANAGER_API_NOT_SERVED,
+)]
+#[case::without_an_address(
+    |env: &Env| Ok(IssuedGateway::of(env.authority.pem(), None)),
+    "GatewayAddressUnknown",
+)]
+#[tokio::test]
+async fn a_gateway_that_cannot_be_used_is_reported_and_changes_no_runtime(
+    #[case] gateway: fn(&Env) -> GatewayStatus,
+    #[case] reason: &str,
+) {
+    let mut env = Env::new();
+    let cluster = env.runtime("one").await;
+    env.kcp.put(watcher("klm"));
+    env.set_gateway(gateway(&env));
+    env.start();
+    env.until("it is reported", |env| {
+        env.condition("klm") == format!("False 0 of 1 runtimes; 1 {reason}")
+    })
+    .await;
+    assert_eq!(cluster.take(), [""; 0]);
+    env.issue_gateway(&[&env.authority]);
+    env.until("it is installed", |env| env.runtimes("Installed") == 1)
+        .await;
+}
+
 #[tokio::test]
 async fn an_invalid_watcher_says_so_and_keeps_no_other_from_runtimes() {
     let (env, cluster) = Env::installed().await;

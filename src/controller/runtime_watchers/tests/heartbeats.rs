@@ -228,7 +228,7 @@ async fn a_bundle_is_acknowledged_when_every_watcher_has_it() {
     let mut issued = IssuedGateway::of(&bundle, Some("kcp.example"));
     issued.waits_for = Some(hash.clone());
     let mut acknowledged = env.acknowledged.subscribe();
-    env.gateway.send_replace(Some(issued));
+    env.set_gateway(Ok(issued));
     env.until("one cannot be reached", |env| {
         env.runtimes("APIServerError") == 1 && env.runtimes("Installed") == 2
     })
@@ -261,7 +261,7 @@ async fn a_bundle_is_not_acknowledged_before_all_runtimes_are_known() {
     let mut issued = IssuedGateway::of(env.authority.pem(), Some("kcp.example"));
     issued.waits_for = Some(hash.clone());
     let mut acknowledged = env.acknowledged.subscribe();
-    env.gateway.send_replace(Some(issued));
+    env.set_gateway(Ok(issued));
     let early = tokio::time::timeout(WAIT, acknowledged.changed());
     assert!(early.await.is_err());
     unlisted.stop();
@@ -290,7 +290,7 @@ async fn a_bundle_is_not_acknowledged_before_every_watcher_had_time_for_a_heartb
     let mut issued = IssuedGateway::of(env.authority.pem(), Some("kcp.example"));
     issued.waits_for = Some(hash.clone());
     let mut acknowledged = env.acknowledged.subscribe();
-    env.gateway.send_replace(Some(issued));
+    env.set_gateway(Ok(issued));
     env.start();
     // The watchers of the runtimes send their heartbeats one after the other.
     let first = tokio::time::timeout(interval, acknowledged.changed());
@@ -331,7 +331,7 @@ async fn a_bundle_is_not_acknowledged_while_a_watcher_without_a_new_certificate_
     let mut issued = IssuedGateway::of(env.authority.pem(), Some("other.example"));
     issued.waits_for = Some(hash);
     let mut acknowledged = env.acknowledged.subscribe();
-    env.gateway.send_replace(Some(issued));
+    env.set_gateway(Ok(issued));
     env.until("one has no certificate", |env| {
         env.runtimes("CertificatePending") == 1
     })
@@ -369,7 +369,7 @@ async fn a_runtime_that_has_no_domain_any_more_is_not_waited_for() {
     .await;
     let mut issued = IssuedGateway::of(env.authority.pem(), Some("other.example"));
     issued.waits_for = Some(hash.clone());
-    env.gateway.send_replace(Some(issued));
+    env.set_gateway(Ok(issued));
     env.until("it is acknowledged", |env| {
         env.acknowledged.borrow().as_ref() == Some(&hash)
     })

@@ -296,7 +296,7 @@ async fn a_watcher_is_removed_with_its_kyma_before_the_watchers_are_listed() {
 async fn a_watcher_is_removed_with_its_kyma_while_the_gateway_is_unknown() {
     let (mut env, cluster) = Env::installed().await;
     env.stop().await;
-    env.gateway.send_replace(None);
+    env.set_gateway(Err(GATEWAY_CERTIFICATE_PENDING));
     env.start();
     env.until("it waits", |env| {
         env.runtimes("GatewayCertificatePending") == 1
