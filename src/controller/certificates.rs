@@ -29,6 +29,7 @@ use crate::dynamic::objects;
 use crate::kyma::Kymas;
 
 mod gateway;
+mod istio;
 mod metrics;
 mod runtimes;
 

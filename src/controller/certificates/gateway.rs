@@ -27,6 +27,7 @@ use tokio::sync::watch::{Receiver, Sender};
 use tokio::time::sleep;
 use zeroize::Zeroizing;
 
+use super::istio::{address, hosts};
 use super::{
     CERT_MANAGER_API_NOT_SERVED, CertificateOptions, GATEWAY_CERTIFICATE_PENDING, GatewayStatus,
     IssuedGateway, RESYNC, RETRY,
@@ -325,38 +326,6 @@ impl Reconciler {
         );
         Ok(())
     }
-}
-
-/// Returns the hosts of the servers of an Istio Gateway that use the Secret.
-fn hosts(gateway: &Value, secret: &str) -> Vec<String> {
-    let servers = gateway.pointer("/spec/servers").and_then(Value::as_array);
-    let of_secret = servers
-        .into_iter()
-        .flatten()
-        .filter(|it| it["tls"]["credentialName"] == secret);
-    let hosts = of_secret.filter_map(|it| it["hosts"].as_array()).flatten();
-    let hosts = hosts.filter_map(Value::as_str);
-    hosts
-        .map(|it| it.rsplit_once('/').map_or(it, |(_, host)| host).to_owned())
-        .collect()
-}
-
-/// Returns the first host without a wildcard of a server of an Istio Gateway that uses the Secret. The port is
-/// appended unless it is 443.
-fn address(gateway: &Value, secret: &str) -> Option<Arc<str>> {
-    let servers = gateway.pointer("/spec/servers")?.as_array()?;
-    servers.iter().find_map(|server| {
-        let one = json!({ "spec": { "servers": [server] } });
-        let host = hosts(&one, secret)
-            .into_iter()
-            .find(|it| !it.starts_with('*'))?;
-        let port = server.pointer("/port/number").and_then(Value::as_u64);
-        let port = port.filter(|it| *it != 443);
-        Some(
-            port.map_or(host.clone(), |port| format!("{host}:{port}"))
-                .into(),
-        )
-    })
 }
 
 fn value(secret: &Secret, key: &str) -> Option<Zeroizing<Vec<u8>>> {

@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use policy::sync::Salt;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
+use testkit::apiserver::Recorded;
 use testkit::metrics::Samples;
 use testkit::pki::Authority;
 use tokio::task::JoinHandle;
@@ -26,6 +27,7 @@ mod conditions;
 mod heartbeats;
 mod identity;
 mod installation;
+mod resync;
 
 const WEBHOOKS: &str = "validatingwebhookconfigurations skr-webhook";
 const SECRET: &str = "secrets kyma-system/skr-webhook-tls";
@@ -44,6 +46,7 @@ struct Env {
     listener: SocketAddr,
     heartbeat_interval: Duration,
     removal_delay: Duration,
+    resync: Duration,
     running: Option<(CancellationToken, JoinHandle<()>)>,
 }
 
@@ -119,6 +122,7 @@ impl Env {
             listener: loopback(),
             heartbeat_interval: HEARTBEAT_INTERVAL,
             removal_delay: Duration::ZERO,
+            resync: Duration::from_mins(10),
             running: None,
         }
     }
@@ -207,7 +211,7 @@ impl Env {
                 address: None,
                 render: Arc::new(|address| Ok(manifests(address))),
                 review_timeout_seconds: 3,
-                resync: Duration::from_mins(10),
+                resync: self.resync,
                 removal_delay: self.removal_delay,
                 heartbeats: HeartbeatSettings {
                     address: self.listener,

@@ -12,6 +12,8 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::fixture::{ControlPlane, Mode, NAMESPACE};
 
+mod changes;
+
 /// Waits for a state that the controller reaches without another action of the test.
 async fn until(state: impl Fn() -> bool) {
     let limit = Duration::from_secs(20);

@@ -235,6 +235,28 @@ async fn a_restart_deletes_no_certificate_before_all_runtimes_are_known() {
     assert_eq!(env.certificate(kept).unwrap()["metadata"]["uid"], uid);
 }
 
+/// The common name of a certificate identifies the runtime, not its domain.
+#[tokio::test(start_paused = true)]
+async fn two_kymas_with_one_domain_have_a_certificate_each() {
+    let env = Env::started();
+    for name in ["one", "two"] {
+        let mut kyma = kyma(name);
+        kyma["metadata"]["annotations"]["skr-domain"] = json!("shared.example");
+        env.kcp.put(kyma);
+    }
+    for name in ["one", "two"] {
+        let certificate = format!("{name}-webhook-tls");
+        until(|| env.certificate(&certificate).is_some()).await;
+        let spec = &env.certificate(&certificate).unwrap()["spec"];
+        assert_eq!(spec["commonName"], format!("id-{name}"));
+        assert_eq!(spec["dnsNames"][0], "shared.example");
+    }
+    env.kcp.delete("kymas", "one");
+    until(|| env.certificate("one-webhook-tls").is_none()).await;
+    assert!(env.certificate("two-webhook-tls").is_some());
+    assert_eq!(env.kcp.events(), [""; 0]);
+}
+
 /// An existing certificate stays when the domain is removed, because watchers still send events.
 #[tokio::test]
 async fn a_removed_domain_deletes_nothing() {

@@ -140,6 +140,47 @@ async fn a_change_of_a_watcher_is_applied_to_all_runtimes_at_once() {
 }
 
 #[tokio::test]
+async fn the_webhook_of_a_watcher_follows_its_field_and_its_resource() {
+    let (env, cluster) = Env::installed().await;
+    let rule = || cluster.find(WEBHOOKS).unwrap()["webhooks"][0]["rules"][0].clone();
+    let is_of = |group: &str, resource: &str| {
+        let rule = rule();
+        rule["apiGroups"] == json!([group]) && rule["resources"] == json!([resource])
+    };
+    let kymas = "operator.kyma-project.io";
+    assert!(is_of(kymas, "kymas"));
+    cluster.take();
+    let deployments = json!({"group": "apps", "version": "v1", "resource": "deployments"});
+    for (change, group, resource) in [
+        (json!({"field": "status"}), kymas, "kymas/status"),
+        (
+            json!({"resourceToWatch": deployments}),
+            "apps",
+            "deployments/status",
+        ),
+        (json!({"field": "spec"}), "apps", "deployments"),
+        (
+            json!({"resourceToWatch": {"resource": "deployments/scale"}}),
+            "apps",
+            "deployments/scale",
+        ),
+    ] {
+        env.kcp.merge("watchers", "klm", &json!({"spec": change}));
+        env.until(resource, |_| is_of(group, resource)).await;
+        assert_eq!(entries(&cluster), [entry("klm")]);
+    }
+    env.until("it is counted", |env| {
+        env.condition("klm") == "True 1 of 1 runtimes"
+    })
+    .await;
+    let writes = cluster.take();
+    assert!(
+        !writes.contains(&format!("apply {DEPLOYMENT}")),
+        "{writes:?}"
+    );
+}
+
+#[tokio::test]
 async fn the_last_watcher_takes_everything_with_it() {
     let (env, cluster) = Env::installed().await;
     cluster.take();

@@ -1,0 +1,99 @@
+//! Tests of runtimes that are reconciled again without a change on KCP, or because of the own writes.
+
+use rstest::rstest;
+
+use super::*;
+
+/// Returns a runtime with the watcher that is reconciled about once a second.
+async fn resynced() -> (Env, RuntimeCluster) {
+    let mut env = Env::new();
+    env.resync = Duration::from_secs(1);
+    let cluster = env.install().await;
+    (env, cluster)
+}
+
+/// Neither the watcher nor KCP reports what a customer does to these objects.
+#[rstest]
+#[case::webhooks_deleted(WEBHOOKS, None)]
+#[case::secret_deleted(SECRET, None)]
+#[case::deployment_deleted(DEPLOYMENT, None)]
+#[case::webhooks_changed(WEBHOOKS, Some(("/webhooks/0/failurePolicy", "Fail")))]
+#[case::secret_changed(SECRET, Some(("/data/tls.crt", "Z2FyYmFnZQ==")))]
+#[tokio::test]
+async fn what_a_customer_changes_is_repaired_at_the_resync(
+    #[case] object: &str,
+    #[case] change: Option<(&str, &str)>,
+) {
+    let (env, cluster) = resynced().await;
+    let pointer = change.map_or("/metadata/name", |(pointer, _)| pointer);
+    let value = || Some(cluster.find(object)?.pointer(pointer)?.clone());
+    let desired = value().unwrap();
+    match change {
+        None => cluster.drop_object(object),
+        Some((_, other)) => cluster.change(object, |it| {
+            *it.pointer_mut(pointer).unwrap() = json!(other);
+        }),
+    }
+    env.until("it is repaired", |_| value().as_ref() == Some(&desired))
+        .await;
+}
+
+#[tokio::test]
+async fn a_resync_without_a_difference_writes_nothing() {
+    let (env, cluster) = resynced().await;
+    cluster.take();
+    env.until("it is reconciled again", |_| {
+        cluster.count("get deployments") >= 3
+    })
+    .await;
+    assert_eq!(cluster.take(), [""; 0]);
+}
+
+/// The objects of the watcher are among those of the Watcher. Here its manager changes the Kyma at each event, which starts a
+/// reconcile.
+#[rstest]
+#[case::secrets("secrets")]
+#[case::pods("pods")]
+#[tokio::test]
+async fn a_watcher_of_all_secrets_or_pods_gets_its_webhook_and_causes_no_loop(
+    #[case] resource: &str,
+) {
+    let (env, cluster) = Env::installed().await;
+    let kcp = env.kcp.clone();
+    let events = cluster.fault("apply|create|patch|update|delete");
+    let events = events.before(move |_| {
+        let label = json!({"metadata": {"labels": {"event": fastrand::u64(..).to_string()}}});
+        kcp.merge("kymas", "one", &label);
+    });
+    cluster.take();
+    let mut all = watcher("all");
+    all["spec"]["resourceToWatch"] = json!({"group": "", "version": "v1", "resource": resource});
+    env.kcp.put(all);
+    env.until("it is installed", |env| {
+        env.condition("all") == "True 1 of 1 runtimes"
+    })
+    .await;
+    let webhooks = cluster.find(WEBHOOKS).unwrap()["webhooks"].clone();
+    let mut webhooks = webhooks.as_array().unwrap().iter();
+    let webhook = webhooks.find(|it| it["name"] == entry("all")).unwrap();
+    assert_eq!(webhook["objectSelector"], json!({}));
+    let rule = &webhook["rules"][0];
+    assert_eq!(rule["resources"], json!([resource]));
+    assert_eq!(rule["scope"], "*");
+
+    let before = cluster.find(SECRET).unwrap()["data"]["tls.crt"].clone();
+    env.issue("one", &env.authority);
+    env.until("the new certificate is written", |_| {
+        cluster.find(SECRET).unwrap()["data"]["tls.crt"] != before
+    })
+    .await;
+    env.until("it is reconciled after the last write", |_| {
+        let requests = cluster.requests();
+        let last = requests.iter().rposition(Recorded::is_write).unwrap();
+        let mut later = requests[last..].iter();
+        later.any(|it| it.asked.is_of("get secrets"))
+    })
+    .await;
+    let written = events.hits();
+    stays(|| events.hits() == written).await;
+}
