@@ -67,6 +67,30 @@ async fn certificates_that_were_issued_are_used_without_cert_manager() {
     until(|| env.count("gateway_certificate_failures_total") > 0).await;
 }
 
+/// Another client removes or overwrites the annotation. Without it, the start of the grace period is not known.
+#[rstest]
+#[case::missing(None)]
+#[case::malformed(Some("yesterday"))]
+#[tokio::test]
+async fn a_time_of_the_newest_ca_that_cannot_be_read_becomes_now(#[case] annotation: Option<&str>) {
+    let start = Timestamp::now().as_second();
+    let env = Env::with_gateway(&authority()).await;
+    let before = env.secret(GATEWAY).unwrap()["data"].clone();
+    env.server()
+        .edit("secrets", (ISTIO_NAMESPACE, GATEWAY), |it| {
+            let annotations = it["metadata"]["annotations"].as_object_mut().unwrap();
+            annotations.remove("caAddedToBundleAt");
+            annotations.extend(annotation.map(|it| ("caAddedToBundleAt".to_owned(), json!(it))));
+        });
+    let added = || -> Option<i64> {
+        let annotations = &env.secret(GATEWAY)?["metadata"]["annotations"];
+        let text = annotations["caAddedToBundleAt"].as_str()?;
+        Some(text.parse::<Timestamp>().ok()?.as_second())
+    };
+    until(|| added().is_some_and(|it| it >= start)).await;
+    assert_eq!(env.secret(GATEWAY).unwrap()["data"], before);
+}
+
 /// Another client writes the Secret, too, and its watch reports each write.
 #[tokio::test]
 async fn a_secret_that_another_client_changes_back_is_written_ever_more_rarely() {
