@@ -49,6 +49,7 @@ pub struct Cluster {
     /// File with the kubeconfig: `target/harness/clusters/<name>.yaml`.
     pub kubeconfig_path: PathBuf,
     client: kube::Client,
+    watching: kube::Client,
     /// Kinds that the harness has discovered on the API server.
     kinds: Mutex<objects::Kinds>,
     node: Container,
@@ -72,7 +73,9 @@ impl Cluster {
         let kubeconfig_path = write_kubeconfig(&options.name, &kubeconfig)?;
         let mut config = testkit::client_config(&kubeconfig).await?;
         config.default_retry = true;
-        let client = kube::Client::try_from(config)?;
+        let client = kube::Client::try_from(config.clone())?;
+        config.read_timeout = Some(WATCH_LIMIT);
+        let watching = kube::Client::try_from(config)?;
         Box::pin(ready(&client, options.node)).await?;
         Ok(Self {
             name: options.name.clone(),
@@ -81,6 +84,7 @@ impl Cluster {
             kubeconfig_path,
             kinds: Mutex::default(),
             client,
+            watching,
             node,
         })
     }
@@ -92,9 +96,15 @@ impl Cluster {
         checked
     }
 
-    /// Returns a client with all permissions. Its retries and timeouts are independent of those of the product.
+    /// Returns a client with all permissions. Its retries and timeouts are independent of those of the product. Each request has
+    /// the time limit of [`testkit::client_config`], which is too short for watches.
     pub fn client(&self) -> kube::Client {
         self.client.clone()
+    }
+
+    /// Returns a client as [`Self::client`] does, whose time limit also allows watches.
+    pub fn watching_client(&self) -> kube::Client {
+        self.watching.clone()
     }
 
     /// Imports an image into the node, unless the node has it.
@@ -205,3 +215,6 @@ const INSIDE: &str = "https://127.0.0.1:6443";
 const KUBECONFIG_TIMEOUT: Duration = Duration::from_mins(1);
 const IMPORT_TIME: Duration = Duration::from_mins(5);
 const READY_TIMEOUT: Duration = Duration::from_mins(2);
+/// Time limit for an answer of a client that watches. A watch of kube-runtime without events is ended by the API server after
+/// 290 seconds.
+const WATCH_LIMIT: Duration = Duration::from_mins(5);

@@ -39,6 +39,8 @@ impl Objects {
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
         // A request to a deleted cluster must not block a worker.
         (config.connect_timeout, config.read_timeout) = (Some(TIMEOUT), Some(TIMEOUT));
+        // The limit counts from the request, and not from the time since which a pooled connection is idle.
+        config.reset_reader_on_write = true;
         Ok(Self::new(Client::try_from(config)?))
     }
 

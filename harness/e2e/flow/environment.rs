@@ -171,7 +171,7 @@ impl Flow {
             selector: format!("{MODE_LABEL}!={MODE_SIGNAL}"),
             ..Settings::default()
         };
-        let client = || self.kcp.cluster.client();
+        let client = || self.kcp.cluster.watching_client();
         let start = |settings| Kim::start(client(), garden.clone(), settings);
         [installs, knows_nothing].map(start).into()
     }

@@ -57,7 +57,8 @@ impl Kim {
     pub(crate) fn start(kcp: &ControlPlane, field: &'static str) -> (Arc<Self>, Running) {
         let kind = GroupVersionKind::gvk(RUNTIME_GROUP, RUNTIME_VERSION, RUNTIME_KIND);
         let resource = ApiResource::from_gvk_with_plural(&kind, RUNTIME_PLURAL);
-        let runtimes = Api::namespaced_with(kcp.cluster.client(), KCP_NAMESPACE, &resource);
+        let runtimes =
+            Api::namespaced_with(kcp.cluster.watching_client(), KCP_NAMESPACE, &resource);
         let kim = Arc::new(Self {
             kcp: kcp.api.clone(),
             field,
