@@ -324,6 +324,8 @@ pub const TRUST_BUNDLE: &str = "rt-bootstrapper-k3d.test:ctb:1";
 pub(crate) const SIGNER: Option<&str> = Some("rt-bootstrapper-k3d.test/ctb");
 /// Volume of the trust bundle in the usual configuration.
 pub(crate) const VOLUME: &str = "rt-bootstrapper-certs";
+/// Counter of the reviews of Pods.
+pub(crate) const REVIEWS: &str = "rt_bootstrapper_admission_reviews_total";
 /// Namespace of the webhook.
 pub const NAMESPACE: &str = api::names::SKR_NAMESPACE;
 /// Name of the webhook's Deployment.

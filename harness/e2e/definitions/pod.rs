@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::prelude::*;
-use crate::admission::webhook::{LANDSCAPE, VOLUME};
+use crate::admission::webhook::{LANDSCAPE, REVIEWS, VOLUME, Webhook};
 use testkit::matching::walk;
 
 /// Image that every node has.
@@ -82,9 +82,10 @@ fn admitted<'a>(scenario: &'a Scenario, pod: &ObjectRef) -> Result<&'a Value> {
     Ok(&answer.object)
 }
 
-/// Compares with the same Pod in a Namespace that the webhook's rules exclude. For "unchanged" the step also checks that the
-/// API server calls the webhook for such a Pod. It sends the Pod again with a container whose image is invalid, for which the
-/// webhook returns a warning. "without review" is for Pods that the API server does not send to the webhook.
+/// Compares with the same Pod in a Namespace that the webhook's rules exclude. For "unchanged" the step sends the Pod twice
+/// more, because the first request may have failed open: as it was, with a check of counters, and with a container whose image
+/// is invalid, for which the webhook returns a warning. The counters are also those of other scenarios' Pods, the warning is
+/// not. "without review" is for Pods that the API server does not send to the webhook.
 #[then(regex = r#"^(Pod "[^"]+") is admitted (unchanged|without review)$"#)]
 async fn unchanged(scenario: &mut Scenario, pod: ObjectRef, how: String) -> Result {
     let seen = comparable(admitted(scenario, &pod)?);
@@ -96,6 +97,9 @@ async fn unchanged(scenario: &mut Scenario, pod: ObjectRef, how: String) -> Resu
         return Ok(());
     }
     sent["metadata"]["name"] = json!(format!("again-{}", random()));
+    let mut again = comparable(&reviewed(&client, &sent).await?);
+    again["metadata"]["name"] = expected["metadata"]["name"].clone();
+    equal(&expected, &again)?;
     let annotations = &mut sent["metadata"]["annotations"];
     remove_fields(annotations, &[api::names::MIRROR_POD]);
     annotations[api::Feature::RegistryRewrite.key()] = json!("true");
@@ -108,6 +112,20 @@ async fn unchanged(scenario: &mut Scenario, pod: ObjectRef, how: String) -> Resu
         .iter()
         .any(|it| texts.iter().any(|text| it.contains(text)));
     check(is_asked, format!("the webhook is not asked: {warnings:?}"))
+}
+
+/// Creates a Pod with dry run and returns it. Fails unless the webhook has counted a review meanwhile, and the API server no
+/// request that the webhook did not answer.
+async fn reviewed(client: &Client, pod: &Value) -> Result<Value> {
+    let client = client.clone();
+    let webhook = Webhook { client };
+    let (reviews, failed) = (webhook.sum(REVIEWS).await?, webhook.failed_open().await?);
+    let created = webhook.client.write(Write::DryRun, pod).await?.good()?;
+    let reviews = webhook.sum(REVIEWS).await? - reviews;
+    let failed = webhook.failed_open().await? - failed;
+    let seen = format!("{reviews} reviews, {failed} requests failed open");
+    check(reviews > 0.0 && failed == 0, seen)?;
+    Ok(created.object)
 }
 
 /// Returns an object as the API server would store it in a Namespace without webhooks.

@@ -3,7 +3,7 @@
 use super::PATIENCE;
 use super::pod::{env, restarts};
 use super::prelude::*;
-use crate::admission::webhook::{NAMESPACE, Replica, Webhook, response, review};
+use crate::admission::webhook::{NAMESPACE, REVIEWS, Replica, Webhook, response, review};
 use crate::scenario::Cluster;
 use testkit::until::until;
 
@@ -210,9 +210,8 @@ async fn counts(scenario: &Scenario) -> Result<[f64; 2]> {
     let webhook = webhook(scenario)?;
     let calls = "rest_client_requests_total";
     let renewals = "rest_client_requests_total{resource=\"leases\"}";
-    let reviews = "rt_bootstrapper_admission_reviews_total";
     let calls = webhook.sum(calls).await? - webhook.sum(renewals).await?;
-    Ok([calls, webhook.sum(reviews).await?])
+    Ok([calls, webhook.sum(REVIEWS).await?])
 }
 
 /// The metric is given without its prefix, and with its reason or another label if it has one. The value is that of each
