@@ -30,7 +30,7 @@ pub(crate) struct E2eArgs {
     #[arg(short = 'n', long)]
     name: Option<String>,
     /// Tag expression, such as `@node and not @slow`.
-    #[arg(short = 't', long, conflicts_with = "name")]
+    #[arg(short = 't', long)]
     tags: Option<String>,
     /// Glob of feature files, relative to the workspace.
     #[arg(short = 'i', long)]

@@ -5,6 +5,7 @@
 //! retried.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io::Write;
 use std::panic::PanicHookInfo;
 use std::path::{Path, PathBuf};
@@ -12,13 +13,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
+use clap::builder::Resettable;
+use clap::{CommandFactory as _, FromArgMatches as _};
 use cucumber::cli::{Compose, Opts};
 use cucumber::event::ScenarioFinished;
 use cucumber::gherkin::{Feature, Scenario as Example, StepType};
 use cucumber::tag::Ext as _;
 use cucumber::writer::{self, Coloring, Stats as _};
 use cucumber::{Parser as _, World as _, WriterExt as _, parser, runner};
-use futures::{FutureExt as _, StreamExt as _};
+use futures::{FutureExt as _, TryStreamExt as _};
 
 use crate::scenario::{Environment, Scenario};
 #[cfg(feature = "clusters")]
@@ -82,32 +85,56 @@ pub trait Environments: 'static {
     fn stop(self) -> impl Future<Output = Result<()>>;
 }
 
+/// Reads a command line. The tag expression of cucumber conflicts with the expression of titles; here a scenario must match both.
+pub fn parse<T: Into<OsString> + Clone>(
+    arguments: impl IntoIterator<Item = T>,
+) -> Result<Options, clap::Error> {
+    let command = Options::command();
+    let command = command.mut_arg("tags", |it| it.conflicts_with(Resettable::Reset));
+    Options::from_arg_matches(&command.try_get_matches_from(arguments)?)
+}
+
 /// Returns the scenarios of a suite that the command line selects.
+///
+/// Scenarios with the tag `long` take minutes. They are selected if the tag expression names the tag, or if they are all that
+/// the expression of titles matches.
 pub async fn select(suite: &Suite, options: &Options) -> Result<Selection> {
     let folder = root().join("features").join(suite.folder);
     let parsed = parser::Basic::new().parse(folder, options.parser.clone());
-    let mut selection = Selection::default();
-    for feature in parsed.collect::<Vec<_>>().await {
-        let mut feature = feature?;
-        let of_feature = feature.tags.clone();
-        feature.scenarios.retain(|example| {
-            let tags: BTreeSet<String> = of_feature.iter().chain(&example.tags).cloned().collect();
-            let (by_name, by_tags) = (&options.re_filter, &options.tags_filter);
-            // These scenarios take minutes, and run only if the command line contains this tag.
-            let names_long = |it: &_| format!("{it:?}").contains("\"long\"");
-            (!tags.contains("long") || by_tags.as_ref().is_some_and(names_long))
-                && (suite.selects)(&tags)
-                && by_name.as_ref().is_none_or(|it| it.is_match(&example.name))
-                && by_tags.as_ref().is_none_or(|it| it.eval(&tags))
-        });
-        selection.scenarios += feature.scenarios.len();
-        if !feature.scenarios.is_empty() {
-            selection.features.push(feature);
+    let (by_name, by_tags) = (&options.re_filter, &options.tags_filter);
+    let mut features: Vec<Feature> = parsed.try_collect().await?;
+    retain(&mut features, |tags, example| {
+        (suite.selects)(tags)
+            && by_name.as_ref().is_none_or(|it| it.is_match(&example.name))
+            && by_tags.as_ref().is_none_or(|it| it.eval(tags))
+    });
+    let names_long = |it: &_| format!("{it:?}").contains("\"long\"");
+    if !by_tags.as_ref().is_some_and(names_long) {
+        let mut shorter = features.clone();
+        retain(&mut shorter, |tags, _| !tags.contains("long"));
+        if by_name.is_none() || !shorter.is_empty() {
+            features = shorter;
         }
     }
+    let selection = Selection {
+        scenarios: features.iter().map(|it| it.scenarios.len()).sum(),
+        features,
+    };
     let (name, is_any) = (suite.name, selection.scenarios > 0);
     ensure!(is_any, "suite {name}: no scenario matches the command line");
     Ok(selection)
+}
+
+/// Keeps the scenarios for which `is_wanted` holds, which gets their tags and those of the feature, and features that have such.
+fn retain(features: &mut Vec<Feature>, is_wanted: impl Fn(&BTreeSet<String>, &Example) -> bool) {
+    features.retain_mut(|feature| {
+        let of_feature = &feature.tags;
+        feature.scenarios.retain(|example| {
+            let tags = of_feature.iter().chain(&example.tags).cloned().collect();
+            is_wanted(&tags, example)
+        });
+        !feature.scenarios.is_empty()
+    });
 }
 
 /// Runs the selection and returns whether all scenarios passed. Results are written to `out` and to a JUnit file.
@@ -181,7 +208,7 @@ pub async fn main<E: Environments>(
     log.with_max_level(tracing::Level::INFO).init();
     // Cargo starts tests in the folder of their package, but a path after `-i` is relative to the workspace.
     let moved = std::env::set_current_dir(root());
-    let options = Options::parsed();
+    let options = parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let whole = async {
         moved?;
         let selection = select(&suite, &options).await?;
@@ -266,25 +293,37 @@ pub fn state() -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
-
     use super::*;
 
     const ALL: Suite = Suite::new("admission", 1);
 
     async fn selected(arguments: &[&str]) -> Result<Selection> {
         let arguments = ["suite"].iter().chain(arguments);
-        select(&ALL, &Options::try_parse_from(arguments)?).await
+        select(&ALL, &parse(arguments)?).await
     }
 
     #[tokio::test]
-    async fn long_scenarios_run_only_by_their_tag() {
-        let count = async |tags: &str| selected(&["-t", tags]).await.unwrap().scenarios;
-        assert!(count("@long").await > 0);
-        assert_eq!(count("@serial").await, count("@serial and not @long").await);
-        let error = selected(&["-n", "100 times"]).await.unwrap_err();
-        let said = "suite admission: no scenario matches the command line";
-        assert_eq!(error.to_string(), said);
+    async fn long_scenarios_run_only_by_their_tag_or_by_a_title_that_no_other_has() {
+        let count = async |arguments: &[&str]| selected(arguments).await.unwrap().scenarios;
+        let long = count(&["-t", "@long"]).await;
+        assert!(long > 0);
+        let serial = count(&["-t", "@serial"]).await;
+        assert_eq!(serial, count(&["-t", "@serial and not @long"]).await);
+        let all = count(&["-n", "."]).await;
+        assert_eq!(all, count(&[]).await);
+        assert_eq!(all + long, count(&["-t", "@long or not @long"]).await);
+        assert!(count(&["-n", "100 times"]).await > 0);
+    }
+
+    #[tokio::test]
+    async fn title_and_tags_must_both_match() {
+        let count = async |arguments: &[&str]| selected(arguments).await.unwrap().scenarios;
+        let by_title = count(&["-n", "unchanged"]).await;
+        let both = ["", "not "].map(|it| format!("{it}@cluster"));
+        let with = count(&["-n", "unchanged", "-t", &both[0]]).await;
+        let without = count(&["-n", "unchanged", "-t", &both[1]]).await;
+        assert!(with > 0 && without > 0);
+        assert_eq!(with + without, by_title);
     }
 
     #[tokio::test]
