@@ -57,7 +57,7 @@ pub fn instance(mode: &str, modules: &[&str]) -> Instance {
     let unique = random();
     Instance {
         runtime_id: format!("f10e0000-{}-4000-8000-{}", &unique[..4], &unique[4..]),
-        shoot: format!("flow-{}", &unique[..7]),
+        shoot: format!("flow-{unique}"),
         mode: mode.to_owned(),
         modules: modules.iter().map(|it| (*it).to_owned()).collect(),
     }
