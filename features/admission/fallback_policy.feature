@@ -1,3 +1,4 @@
+@policy
 Feature: Pods are adapted while no replica of the webhook answers
   A MutatingAdmissionPolicy has the API server itself change Pods. It is switched off by default.
 

@@ -61,6 +61,9 @@ const PRODUCT: &str = "product";
 
 const WITHIN: Duration = Duration::from_secs(90);
 
+/// First minor version of Kubernetes 1 that serves the policies without further settings, and in version v1 of the API.
+const SERVED_SINCE: u32 = 36;
+
 /// A golden case with the name of its file, or a case of this test.
 struct Case {
     name: String,
@@ -280,7 +283,9 @@ async fn golden_cases_through_the_policy() {
     cluster.stop().await.unwrap();
     run.end().await.unwrap();
 
-    let outcomes = outcomes.unwrap();
+    let Some(outcomes) = outcomes.unwrap() else {
+        return;
+    };
     let of = |is: fn(&Outcome) -> bool| outcomes.iter().filter(move |it| is(&it.1));
     let refused = of(|it| matches!(it, Outcome::Refused(_)));
     let refused: Vec<&str> = refused.map(|(case, _)| &*case.name).collect();
@@ -311,7 +316,13 @@ fn documented() -> BTreeSet<String> {
     list.map(str::to_owned).collect()
 }
 
-async fn outcomes(client: &Client) -> anyhow::Result<Vec<(Case, Outcome)>> {
+/// Returns the result of each case; `None` if the version of Kubernetes is too old for the policies.
+async fn outcomes(client: &Client) -> anyhow::Result<Option<Vec<(Case, Outcome)>>> {
+    let version = client.apiserver_version().await?;
+    let minor: u32 = version.minor.trim_end_matches('+').parse()?;
+    if minor < SERVED_SINCE {
+        return Ok(None);
+    }
     let cases = Case::all().into_iter().filter(Case::is_creation);
     let cases: Vec<Case> = cases.chain([Case::largest(), Case::product()]).collect();
     apply(client, &namespace(BARE, &Given::default())).await?;
@@ -335,7 +346,8 @@ async fn outcomes(client: &Client) -> anyhow::Result<Vec<(Case, Outcome)>> {
     });
     let outcomes: Vec<anyhow::Result<_>> = outcomes.buffered(8).collect().await;
     own_pods(client).await?;
-    outcomes.into_iter().collect()
+    let outcomes: anyhow::Result<_> = outcomes.into_iter().collect();
+    outcomes.map(Some)
 }
 
 /// Checks that the policy does not change the webhook's own Pods and its probe, and that the probe of the policy returns its
