@@ -1,0 +1,75 @@
+//! A failed example leaves a folder of its own with the diagnostics of its environment.
+
+#![cfg(test)]
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use clusters::evidence::Evidence;
+use e2e::client::Client;
+use e2e::runner::{self, Environments, Suite};
+use e2e::scenario::{Cluster, Environment};
+use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
+
+const SUITE: Suite = Suite {
+    name: "evidence",
+    ..Suite::new("admission", 4)
+};
+
+/// An outline with two examples, of which each fails in its first step, and another feature's scenario.
+const TITLES: &str = "own label is (mutated|exempted)|^A missed Pod is evicted$";
+
+#[tokio::test]
+async fn every_failed_example_leaves_a_folder_with_diagnostics() {
+    let folder = runner::state().join("evidence").join(SUITE.name);
+    // An earlier run must not have left what this one is to write.
+    let _ = std::fs::remove_dir_all(&folder);
+    let options = runner::parse(["suite", "--name", TITLES]).unwrap();
+    let selection = runner::select(&SUITE, &options).await.unwrap();
+    assert_eq!(selection.scenarios, 3);
+    let out = std::io::sink();
+    let passed = runner::run(&SUITE, options, selection, Rc::new(Broken), out);
+    assert!(!passed.await.unwrap(), "without a cluster each step fails");
+
+    let examples = below(&folder.join("reviewed_pods"));
+    assert_eq!(examples.len(), 2, "{examples:?}");
+    let others = below(&folder.join("evictions"));
+    assert_eq!(others.len(), 1, "{others:?}");
+    for example in examples.iter().chain(&others) {
+        let read = |name: &str| std::fs::read_to_string(example.join(name)).unwrap();
+        assert_eq!(read("runtime/pods.yaml"), "items: []");
+        assert_eq!(read("missing.txt"), "runtime/node: no cluster\n");
+    }
+}
+
+fn below(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    entries.map(|it| it.unwrap().path()).collect()
+}
+
+/// An environment whose cluster does not answer, so that the first step of each scenario fails.
+struct Broken;
+
+impl Environments for Broken {
+    async fn next(&self, _: Vec<String>) -> anyhow::Result<Arc<dyn Environment>> {
+        Ok(Arc::new(Self))
+    }
+
+    async fn stop(self) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+impl Environment for Broken {
+    fn client(&self, _: &Cluster) -> anyhow::Result<Client> {
+        anyhow::bail!("no cluster")
+    }
+
+    fn diagnose<'a>(&'a self, evidence: &'a Evidence) -> LocalBoxFuture<'a, ()> {
+        evidence.keep("runtime/pods.yaml", "items: []");
+        evidence.keep_result("runtime/node", Err::<&str, _>("no cluster"));
+        futures::future::ready(()).boxed_local()
+    }
+}
