@@ -12,15 +12,59 @@ fn every_defect_can_be_seeded() {
     }
 }
 
-/// Runs the checks of two defects, `one` and `two`, which have the same check. Returns the error, and the name of each run.
-async fn runs(results: &mut Results, fails: &str) -> (Option<String>, Vec<String>) {
-    let defects = ["one", "two"].map(|name| Defect {
+#[test]
+fn checks_on_clusters_are_left_out_without_clusters() {
+    let needs_clusters = |check: &str| {
+        let check = check.split(' ').map(str::to_owned).collect();
+        let defect = Defect {
+            check,
+            ..defect("one")
+        };
+        defect.needs_clusters()
+    };
+    assert!(needs_clusters("run -p harness -- e2e admission"));
+    assert!(needs_clusters("test --features e2e/clusters --test a"));
+    assert!(!needs_clusters(
+        "test -p rt-bootstrapper-webhook --lib -- a"
+    ));
+}
+
+#[test]
+fn defect_that_no_test_catches_fails_the_command() {
+    let defects = ["one", "two", "not selected"].map(defect);
+    let code = |caught: [bool; 2]| {
+        let outcome = |caught| Outcome {
+            caught,
+            tests: Vec::new(),
+            seconds: 0,
+        };
+        let names = ["one", "two"].map(str::to_owned);
+        let outcomes = names.into_iter().zip(caught.map(outcome));
+        let results = Results {
+            defects: outcomes.collect(),
+            ..Results::default()
+        };
+        exit_code(&defects, &results)
+    };
+    assert_eq!(code([true, true]), 0);
+    assert_eq!(code([true, false]), 1);
+    assert_eq!(code([false, true]), 1);
+}
+
+/// Returns a defect with a check that needs no cluster.
+fn defect(name: &str) -> Defect {
+    Defect {
         name: name.to_owned(),
         file: PathBuf::new(),
         replace: String::new(),
         with: String::new(),
         check: vec!["test".to_owned()],
-    });
+    }
+}
+
+/// Runs the checks of two defects, `one` and `two`, which have the same check. Returns the error, and the name of each run.
+async fn runs(results: &mut Results, fails: &str) -> (Option<String>, Vec<String>) {
+    let defects = ["one", "two"].map(defect);
     let runs = RefCell::new(Vec::new());
     let run = async |defect: &Defect, is_seeded: bool| {
         let run = if is_seeded { &defect.name } else { "without" };
