@@ -104,7 +104,7 @@ impl Local {
             environment: Environment::Flow(Box::new(flow), instances),
         };
         if let Err(error) = provisioned {
-            local.stop().await?;
+            Box::pin(local.stop()).await?;
             return Err(error);
         }
         Ok(local)
