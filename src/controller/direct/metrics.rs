@@ -114,7 +114,7 @@ impl DirectMetrics {
             ("progressing", counts.progressing),
             ("soaking", counts.soaking),
             ("done", counts.done),
-            ("failed", counts.failed),
+            ("failed", counts.failed + progress.deleted),
             ("unreachable", counts.unreachable),
         ];
         for (state, count) in states {

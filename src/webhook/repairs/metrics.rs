@@ -38,7 +38,7 @@ impl RepairMetrics {
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let missed = "Number of Pods that were created after the configuration that covers them and lack a change, by namespace and first missing change (none on replicas that do not lead)";
-        let found = "Number of Pods that were found to be missed, also those that were deleted or evicted since then; a new leader counts those of the last 30 minutes again";
+        let found = "Number of Pods that were found to be missed, also those that were deleted or evicted since then; a new leader, or its repairs after a panic, count those of the last 30 minutes again";
         let outdated = "Number of Pods that were created before a change that reaches new Pods only, by namespace and kind of change (none on replicas that do not lead)";
         let unstarted = "Number of Pods that mount the trust bundle and have not started two minutes after they were scheduled, by node (none on replicas that do not lead)";
         let evictions = "Number of evictions of missed and outdated Pods, by result";
