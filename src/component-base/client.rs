@@ -187,7 +187,8 @@ async fn load(kubeconfig: Option<PathBuf>) -> Result<Config, ClientError> {
     };
     let mut merged = Kubeconfig::default();
     for file in kubeconfig_files(&path) {
-        let next = Kubeconfig::read_from(&file).map_err(|error| invalid(&file, error))?;
+        let mut next = Kubeconfig::read_from(&file).map_err(|error| invalid(&file, error))?;
+        next.current_context = next.current_context.filter(|it| !it.is_empty());
         let both = merged.merge(next);
         merged = both.map_err(|error| invalid(&path, error))?;
     }
