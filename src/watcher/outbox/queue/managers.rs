@@ -4,8 +4,8 @@
 //! Configured managers are registered at the start, until the process ends, and no other manager is registered. Without
 //! configured managers a review registers its manager, up to [`CAPACITY`] managers; a further manager evicts another. Any
 //! client in the cluster can invent names, and KCP accepts events only for its own managers. Therefore managers that have
-//! accepted an event are evicted last, and managers that are neither configured nor have a Watcher, and have accepted no
-//! event, share a part of the capacity. Sequence numbers have no gaps per manager, because its listener receives no events
+//! accepted an event or have a Watcher are evicted last, and managers that are neither configured nor have a Watcher, and have
+//! accepted no event, share a part of the capacity. Sequence numbers have no gaps per manager, because its listener receives no events
 //! of other managers and would report the gaps.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -161,13 +161,14 @@ impl Managers {
         (self.is_all_lost() && !is_reported).then(|| self.next_loss(EARLIER).since(before))
     }
 
-    /// Returns the manager that may be evicted: the least recently used manager that has accepted no event, or of all if
-    /// each has accepted an event. `None` if all managers are configured or were registered too recently.
+    /// Returns the manager that may be evicted: the least recently used manager that a client may have invented, or of all if
+    /// there is none. `None` if all managers are configured or were registered too recently.
     pub(in crate::outbox) fn evictable(&self, now: MonotonicTime) -> Option<ManagerId> {
         let known = self.known.get(self.configured..)?;
-        let all_reached = known.iter().all(|manager| manager.reached);
+        let is_confirmed = |it: &Manager| it.reached || self.has_watcher(&it.name);
+        let are_all_confirmed = known.iter().all(is_confirmed);
         let candidates = known.iter().filter(|manager| {
-            manager.reached == all_reached && manager.registered.until(now) >= TENURE
+            is_confirmed(manager) == are_all_confirmed && manager.registered.until(now) >= TENURE
         });
         let victim = candidates.min_by_key(|manager| manager.used)?;
         self.place(&victim.name)

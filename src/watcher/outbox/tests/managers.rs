@@ -204,6 +204,21 @@ fn a_manager_that_has_taken_an_event_is_not_evicted_by_one_that_has_not() {
     assert_eq!(fixture.put("real", 2), Stored::Spooled);
 }
 
+/// After a restart during an outage, the stored events of the manager would be dropped.
+#[test]
+fn a_manager_that_has_a_watcher_is_not_evicted_by_invented_ones() {
+    let mut fixture = Fixture::new();
+    let real = manager("real");
+    fixture.outbox.set_watching(&[real], fixture.now);
+    let _ = fixture.put("real", 1);
+    for number in 0..100 {
+        fixture.pass(60);
+        let _ = fixture.put(&format!("m{number}"), 1);
+    }
+    assert!(!fixture.lost("real"));
+    assert_eq!(fixture.put("real", 1), Stored::Coalesced);
+}
+
 #[test]
 fn of_managers_that_have_all_taken_events_the_least_recently_used_is_evicted() {
     let mut fixture = Fixture::new();
