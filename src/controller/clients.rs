@@ -55,8 +55,8 @@ pub(crate) mod tests;
 /// The largest body of a response, in bytes. Kubernetes objects have at most 1.5 MiB.
 pub const MAX_BODY: usize = 2 << 20;
 
-/// Maximum estimated memory of a decoded response, in bytes. A reconcile reads several objects at once; the ownership of as many
-/// fields as an API server stores in one object needs most of it.
+/// Maximum estimated memory of a decoded response, in bytes. A reconcile reads several objects at once; as many keys as an API server
+/// stores in one object need most of it.
 pub const MAX_DECODED: usize = 12 << 20;
 
 /// The longest pause that an API server can require with `Retry-After`.

@@ -1,8 +1,7 @@
 //! Decoding of responses, without the field ownership that the caller does not need.
 //!
 //! `metadata.managedFields` is most of the data that an API server returns for an object. As a tree of maps it needs
-//! many times the memory of its text. Invariants: all other fields are returned unchanged, except that [`KEYS`] keys of the
-//! data of a ConfigMap or Secret are enough to see that clients of the runtime added keys; a response of few bytes cannot
+//! many times the memory of its text. Invariants: all other fields are returned unchanged; a response of few bytes cannot
 //! occupy the memory of the controller, since `[[],[],…` or `{"a":{"a":…` would need up to eighty times its text.
 
 use std::fmt;
@@ -14,10 +13,8 @@ use serde_json::{Map, Value};
 use super::MAX_DECODED;
 use super::error::CallError;
 
-/// Maximum number of decoded keys of the data of an object. Our objects have a few; an API server stores about 75,000.
-const KEYS: usize = 10_000;
-
-/// Extent to which `metadata.managedFields` is decoded.
+/// Extent to which `metadata.managedFields` is decoded. `fieldsV1` is never decoded if the response would then need too much memory:
+/// a client of the runtime can own tens of thousands of keys of one object.
 #[derive(Clone, Copy, Debug)]
 pub enum ManagedFields {
     /// All fields.
@@ -28,17 +25,18 @@ pub enum ManagedFields {
 
 /// Decodes an object, or a list of objects.
 pub(super) fn read(body: &[u8], extent: ManagedFields) -> Result<Value, CallError> {
-    let ManagedFields::IfOwnedBy(matches) = extent else {
-        return read_with(body, true);
-    };
-    let value = read_with(body, false)?;
-    let items = value.get("items").and_then(Value::as_array);
-    let is_owned = |it: &Value| has(it, matches);
-    if is_owned(&value) || items.is_some_and(|it| it.iter().any(is_owned)) {
-        drop(value);
-        return read_with(body, true);
+    if let ManagedFields::IfOwnedBy(matches) = extent {
+        let value = read_with(body, false)?;
+        let items = value.get("items").and_then(Value::as_array);
+        let is_owned = |it: &Value| has(it, matches);
+        if !is_owned(&value) && !items.is_some_and(|it| it.iter().any(is_owned)) {
+            return Ok(value);
+        }
     }
-    Ok(value)
+    match read_with(body, true) {
+        Err(CallError::TooManyValues) => read_with(body, false),
+        read => read,
+    }
 }
 
 fn read_with(body: &[u8], has_fields: bool) -> Result<Value, CallError> {
@@ -91,7 +89,6 @@ pub(super) fn check(body: &[u8]) -> Result<(), CallError> {
 enum Part {
     Object,
     Items,
-    Data,
     Metadata,
     ManagedFields,
     ManagerEntry,
@@ -103,7 +100,6 @@ impl Part {
     fn member(self, key: &str) -> Self {
         match (self, key) {
             (Self::Object, "items") => Self::Items,
-            (Self::Object, "data") => Self::Data,
             (Self::Object, "metadata") => Self::Metadata,
             (Self::Metadata, "managedFields") => Self::ManagedFields,
             (Self::ManagerEntry, "fieldsV1") => Self::Fields,
@@ -142,11 +138,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
         let mut map = Map::new();
         while let Some(key) = members.next_key::<String>()? {
             let member = part.member(&key);
-            let is_skipped = match member {
-                Part::Fields => !budget.has_fields,
-                _ => part == Part::Data && map.len() >= KEYS,
-            };
-            if is_skipped {
+            if member == Part::Fields && !budget.has_fields {
                 members.next_value::<IgnoredAny>()?;
                 continue;
             }

@@ -85,7 +85,7 @@ fn objects_of_the_maximum_size_are_decoded() {
 
 /// Clients of a runtime add keys until the API server rejects the object, whose size includes the ownership of each key.
 #[test]
-fn as_many_keys_as_an_api_server_stores_are_decoded_in_part() {
+fn as_many_keys_as_an_api_server_stores_are_decoded_without_their_owners() {
     let names = (0..80_000).map(|it: u32| format!("{it:x}"));
     let fields = names.clone().map(|it| (format!("f:{it}"), json!({})));
     let keys = names.map(|it| (it, Value::from("")));
@@ -93,15 +93,7 @@ fn as_many_keys_as_an_api_server_stores_are_decoded_in_part() {
     let owner = json!({"manager": "installer", "fieldsV1": {"f:data": fields}});
     let whole = json!({"metadata": {"managedFields": [owner]}, "data": keys});
     for owners in [ManagedFields::All, INSTALLERS] {
-        let read = read_text(&whole, owners);
-        let data = read["data"].as_object().unwrap();
-        assert_eq!(data.len(), 10_000);
-        assert!(data.keys().all(|key| keys.contains_key(key)));
-        let expected = match owners {
-            ManagedFields::All => &whole,
-            ManagedFields::IfOwnedBy(_) => &without(whole.clone()),
-        };
-        assert_eq!(read["metadata"], expected["metadata"]);
+        assert!(read_text(&whole, owners) == without(whole.clone()));
     }
 }
 
