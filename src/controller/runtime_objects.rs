@@ -47,10 +47,9 @@ pub(crate) async fn cluster_uid(remote: &Remote) -> Result<Option<String>, CallE
     };
     let uid = found.as_ref().and_then(|it| it.pointer("/metadata/uid"));
     let uid = uid.and_then(Value::as_str).map(str::to_owned);
-    // Operators use the UID in commands, and the API server of the runtime may return any text.
-    let is_valid =
-        |uid: &String| uid.len() <= MAX_UID && uid.bytes().all(|it| it.is_ascii_graphic());
-    Ok(uid.filter(is_valid))
+    // Operators use the UID in commands of a shell, and the API server of the runtime may return any text.
+    let is_plain = |it: u8| it.is_ascii_alphanumeric() || b"-_.".contains(&it);
+    Ok(uid.filter(|uid| uid.len() <= MAX_UID && uid.bytes().all(is_plain)))
 }
 
 /// Returns the state of a Namespace.

@@ -62,7 +62,7 @@ struct Unread {
 impl RuntimeReader<'_> {
     /// Reads all objects except the installed objects. The Deployment is the only installed object that is read.
     pub(super) async fn essentials(&self) -> Result<Observed, CallError> {
-        let (cluster, state, (objects, mut unread), listed, missing_permissions) = futures::try_join!(
+        let (cluster, state, (objects, mut unread), listed, reviewed) = futures::try_join!(
             cluster_uid(self.remote),
             namespace_state(self.remote, &self.names.namespace),
             self.objects(),
@@ -77,6 +77,8 @@ impl RuntimeReader<'_> {
             Some(Listed::Failed(it)) => unread.failures.configuration.push(it),
             None => {}
         }
+        let (missing_permissions, unreviewed) = reviewed;
+        unread.failures.webhook.extend(unreviewed);
         let (trust_bundles, trust_bundle) = bundle.unzip();
         Ok(Observed {
             cluster,
@@ -334,8 +336,9 @@ impl RuntimeReader<'_> {
         }
     }
 
-    /// Returns the missing permissions. If the review fails alone, the results of the writes show them.
-    async fn missing(&self) -> Result<Lanes<Vec<String>>, CallError> {
+    /// Returns the missing permissions, and the error of a review that fails alone. If the review is rejected, the results of the
+    /// writes show them. The webhook does not rely on that, because a rejected write counts as a failure of its rollout.
+    async fn missing(&self) -> Result<(Lanes<Vec<String>>, Option<String>), CallError> {
         let namespace = &self.names.namespace;
         let marker = Target::config_map(namespace, OWNER_CONFIG_MAP);
         let kinds = [
@@ -346,16 +349,21 @@ impl RuntimeReader<'_> {
         let targets = kinds.map(|kind| self.names.target(kind, Some(TRUST_BUNDLE_VERSIONS[0])));
         let review = rights::rules_review(namespace);
         let rules = match self.remote.post(rights::RULES_REVIEWS, &review).await {
-            Err(error) if error.concerns_one_object() => return Ok(Lanes::default()),
+            Err(CallError::Refused { .. }) => return Ok((Lanes::default(), None)),
+            Err(error) if error.concerns_one_object() => {
+                let failure = format!("review of permissions: {}", error_chain(&error));
+                return Ok((Lanes::default(), Some(failure)));
+            }
             response => response?,
         };
         // Parsed here, because the response is large and the other requests may still be pending.
         let rules = rights::Rules::read(rules);
         let manifests = self.installation.manifests().iter().map(|it| &it.target);
-        Ok(Lanes {
+        let missing = Lanes {
             configuration: rules.missing([&marker].into_iter().chain(targets.iter().flatten())),
             webhook: rules.missing([&marker].into_iter().chain(manifests)),
-        })
+        };
+        Ok((missing, None))
     }
 }
 

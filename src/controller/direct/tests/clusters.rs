@@ -395,6 +395,7 @@ async fn resource_without_a_runtime_or_with_a_terminating_one_opens_no_connectio
 #[rstest]
 #[case::oversized(&"u".repeat(65))]
 #[case::several_lines("u\nb is expected by annotation key=value")]
+#[case::quote("u'u")]
 #[tokio::test]
 async fn a_cluster_with_an_invalid_uid_is_refused_and_its_status_says_so(#[case] uid: &str) {
     let mut env = Env::new();

@@ -177,7 +177,7 @@ async fn the_webhook_is_repaired_while_the_trust_bundle_cannot_be_read() {
     assert_eq!(cluster.take(), [INSTALL[2]]);
 }
 
-/// The permissions are then shown by the writes.
+/// A rejected write would count as a failure of the rollout of the webhook, so it waits for the review.
 #[tokio::test]
 async fn credentials_arrive_while_permissions_cannot_be_reviewed() {
     let (mut env, clusters) = Env::converged(&["a"]).await;
@@ -190,6 +190,9 @@ async fn credentials_arrive_while_permissions_cannot_be_reviewed() {
         clusters[0].writes() == [INSTALL[2], INSTALL[4]]
     })
     .await;
+    env.touch("a");
+    env.until_condition("a", "Installed", "False APIServerError")
+        .await;
 }
 
 fn annotation(object: &Value, key: &str) -> Option<String> {
