@@ -80,6 +80,8 @@ pub(crate) async fn run(choice: Option<ProviderChoice>) -> anyhow::Result<ExitCo
     let _ = images::cert_manager().await;
     let _ = images::istiod().await;
     let mut others = tests(choice);
+    // It chooses scenarios of the suites. Unit tests of that choice would read it, too.
+    others.env_remove("CUCUMBER_FILTER_TAGS");
     let (longer, shorter, others) = tokio::join!(
         log_suites(choice, LONGER),
         log_suites(choice, SHORTER),

@@ -83,9 +83,8 @@ fn admitted<'a>(scenario: &'a Scenario, pod: &ObjectRef) -> Result<&'a Value> {
 }
 
 /// Compares with the same Pod in a Namespace that the webhook's rules exclude. For "unchanged" the step sends the Pod twice
-/// more, because the first request may have failed open: as it was, with a check of counters, and with a container whose image
-/// is invalid, for which the webhook returns a warning. The counters are also those of other scenarios' Pods, the warning is
-/// not. "without review" is for Pods that the API server does not send to the webhook.
+/// more, because the first request may have failed open: unchanged, and compares counters; and with a container whose image is
+/// invalid, for which the webhook returns a warning. The counters also include Pods of other scenarios, the warning does not. "without review" is for Pods that the API server does not send to the webhook.
 #[then(regex = r#"^(Pod "[^"]+") is admitted (unchanged|without review)$"#)]
 async fn unchanged(scenario: &mut Scenario, pod: ObjectRef, how: String) -> Result {
     let seen = comparable(admitted(scenario, &pod)?);
@@ -114,18 +113,21 @@ async fn unchanged(scenario: &mut Scenario, pod: ObjectRef, how: String) -> Resu
     check(is_asked, format!("the webhook is not asked: {warnings:?}"))
 }
 
-/// Creates a Pod with dry run and returns it. Fails unless the webhook has counted a review meanwhile, and the API server no
-/// request that the webhook did not answer.
+/// Creates a Pod with dry run and returns it, once the webhook has counted a review meanwhile, and the API server no request that
+/// the webhook did not answer. The counters also include Pods of other scenarios, so the request is repeated.
 async fn reviewed(client: &Client, pod: &Value) -> Result<Value> {
     let client = client.clone();
     let webhook = Webhook { client };
-    let (reviews, failed) = (webhook.sum(REVIEWS).await?, webhook.failed_open().await?);
-    let created = webhook.client.write(Write::DryRun, pod).await?.good()?;
-    let reviews = webhook.sum(REVIEWS).await? - reviews;
-    let failed = webhook.failed_open().await? - failed;
-    let seen = format!("{reviews} reviews, {failed} requests failed open");
-    check(reviews > 0.0 && failed == 0, seen)?;
-    Ok(created.object)
+    eventually("the Pod is reviewed", async || {
+        let (reviews, failed) = (webhook.sum(REVIEWS).await?, webhook.failed_open().await?);
+        let created = webhook.client.write(Write::DryRun, pod).await?.good()?;
+        let reviews = webhook.sum(REVIEWS).await? - reviews;
+        let failed = webhook.failed_open().await? - failed;
+        let seen = format!("{reviews} reviews, {failed} requests failed open");
+        check(reviews > 0.0 && failed == 0, seen)?;
+        Ok(created.object)
+    })
+    .await
 }
 
 /// Returns an object as the API server would store it in a Namespace without webhooks.

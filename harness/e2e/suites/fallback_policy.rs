@@ -284,6 +284,9 @@ async fn golden_cases_through_the_policy() {
     run.end().await.unwrap();
 
     let Some(outcomes) = outcomes.unwrap() else {
+        println!(
+            "not checked: this version of Kubernetes does not serve MutatingAdmissionPolicies"
+        );
         return;
     };
     let of = |is: fn(&Outcome) -> bool| outcomes.iter().filter(move |it| is(&it.1));
