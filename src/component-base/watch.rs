@@ -53,8 +53,7 @@ pub fn watch_with_backoff<K>(
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let begin = move || watcher(api.clone(), config.clone()).boxed();
-    supervise(begin, WatchHealth::new(check))
+    watch(api, config, WatchHealth::new(check))
 }
 
 /// Watches as [`watch_with_backoff`], a kind that the API server may not serve because another installation defines it.
@@ -69,10 +68,20 @@ pub fn watch_if_served<K>(
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let begin = move || watcher(api.clone(), config.clone()).boxed();
     let mut health = WatchHealth::new(check);
     health.may_be_absent = true;
-    supervise(begin, health)
+    watch(api, config, health)
+}
+
+fn watch<K>(
+    api: Api<K>,
+    config: watcher::Config,
+    health: WatchHealth,
+) -> impl Stream<Item = Event<K>> + Send
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    supervise(move || watcher(api.clone(), config.clone()).boxed(), health)
 }
 
 fn supervise<K: Send + 'static>(

@@ -316,15 +316,22 @@ async fn a_runtime_without_ready_pods_that_is_lost_is_a_failure_for_another_conf
     assert!(!second.answered(INSTALL[5]));
 }
 
-/// A new revision would otherwise reach one more runtime with each deletion.
-#[tokio::test]
-async fn a_failed_runtime_that_is_deleted_starts_no_other_until_an_operator_resumes_the_rollout() {
+/// Returns runtimes `a` and `b` with a rollout of the configuration that stopped because `a` failed. A cluster that is dropped does
+/// not respond any more.
+async fn stopped_by_a() -> (Env, RuntimeCluster, RuntimeCluster) {
     let (mut env, first, second) = steps(0, None).await;
     first.refuse(INSTALL[4], 422);
     env.content.registry("two.example");
     env.publish();
     env.until("stopped", |it| is_stopped(it, CONFIGURATION_LANE))
         .await;
+    (env, first, second)
+}
+
+/// A new revision would otherwise reach one more runtime with each deletion.
+#[tokio::test]
+async fn a_failed_runtime_that_is_deleted_starts_no_other_until_an_operator_resumes_the_rollout() {
+    let (mut env, _first, second) = stopped_by_a().await;
     env.kcp.delete("runtimebootstrappers", "a");
     env.until("deleted", |it| {
         it.kcp.object("runtimebootstrappers", "a").is_none()
@@ -357,12 +364,7 @@ async fn a_failed_runtime_that_is_deleted_starts_no_other_until_an_operator_resu
 /// The operator excludes the runtime on purpose.
 #[tokio::test]
 async fn a_failed_runtime_that_is_paused_does_not_stop_the_rollout() {
-    let (mut env, first, second) = steps(0, None).await;
-    first.refuse(INSTALL[4], 422);
-    env.content.registry("two.example");
-    env.publish();
-    env.until("stopped", |it| is_stopped(it, CONFIGURATION_LANE))
-        .await;
+    let (env, _first, second) = stopped_by_a().await;
     assert_eq!(second.take(), [""; 0]);
     let excluded = json!({"spec": {"paused": true}});
     env.kcp.merge("runtimebootstrappers", "a", &excluded);
