@@ -28,7 +28,7 @@ pub use self::decode::ManagedFields;
 use self::dial::Target;
 pub use self::error::{AccessError, AddressError, CallError, Phase, TlsError, TransportError};
 use self::kubeconfig::Access;
-pub(crate) use self::limiter::RequestLimiter;
+pub(crate) use self::limiter::{ConnectionLimits, RequestLimiter};
 pub use self::metrics::ClientMetrics;
 pub use self::reason::Reason;
 pub use self::remote::Remote;

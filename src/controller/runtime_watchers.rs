@@ -43,7 +43,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::access::ClientFactory;
 use crate::certificates::GatewayReceiver;
 use crate::claims::Claims;
-use crate::clients::RuntimeClients;
+use crate::clients::{ConnectionLimits, RequestLimiter, RuntimeClients};
 use crate::kyma::{KnownKymas, KymaView, Kymas};
 
 mod bootstrapper;
@@ -64,8 +64,18 @@ pub use metrics::RuntimeWatcherMetrics;
 use desired::Goal;
 use heartbeats::Heartbeats;
 
-/// Maximum number of concurrent reconciles. A reconcile waits for its runtime most of the time.
-const CONCURRENCY: u16 = 128;
+/// Maximum number of concurrent reconciles. A reconcile waits for KCP and for its runtime most of the time.
+const CONCURRENCY: u16 = 256;
+
+/// Maximum number of runtimes to which a connection is being opened. The number doubles while some runtimes are slow.
+const MAX_HANDSHAKES: usize = 64;
+
+/// Maximum number of runtimes that are read and written concurrently. The number doubles while some runtimes are slow. The
+/// objects of a runtime take 0.3 MB.
+const MAX_CONNECTIONS: usize = 64;
+
+/// Duration after which a runtime counts as slow, so that it does not prevent other reconciles.
+const SLOW_AFTER: Duration = Duration::from_secs(2);
 
 /// Maximum number of concurrent removals of the watcher from runtimes of Kymas that no longer exist.
 const REMOVALS: usize = 32;
@@ -132,6 +142,7 @@ struct Context {
     options: RuntimeWatcherOptions,
     control_plane: String,
     client_factory: ClientFactory,
+    limits: ConnectionLimits,
     certificates: Api<Secret>,
     bootstrappers: Api<DeserializeGuard<RuntimeBootstrapper>>,
     claims: Claims,
@@ -226,6 +237,8 @@ impl Context {
         kymas: KnownKymas,
     ) -> Self {
         let (client, settings) = (&options.client, &options.settings);
+        let metrics = &options.metrics;
+        let limiter = |size, name| RequestLimiter::new(size, SLOW_AFTER, metrics.limit(name));
         Self {
             control_plane: options.salt.control_plane(),
             client_factory: ClientFactory::new(
@@ -233,6 +246,10 @@ impl Context {
                 &settings.namespace,
                 options.fleet.clone(),
             ),
+            limits: ConnectionLimits {
+                handshakes: limiter(MAX_HANDSHAKES, "handshakes"),
+                connections: limiter(MAX_CONNECTIONS, "connections"),
+            },
             certificates: Api::namespaced(client.clone(), &settings.certificate_namespace),
             bootstrappers: Api::namespaced(client.clone(), &settings.namespace),
             claims: Claims::default(),

@@ -10,6 +10,35 @@ use std::time::Duration;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::{CallError, Remote};
+
+/// The limits of the connections of one controller to runtimes.
+pub(crate) struct ConnectionLimits {
+    /// Limits handshakes: runtimes to which a connection is being opened, or which wait for `connections` with an
+    /// open connection. A handshake is two of the five round trips of a reconcile and needs little memory.
+    pub(crate) handshakes: RequestLimiter,
+    /// Limits runtimes that are read and written, whose objects take memory.
+    pub(crate) connections: RequestLimiter,
+}
+
+impl ConnectionLimits {
+    /// Connects with a permit of `handshakes`. Returns a permit of `connections`.
+    ///
+    /// # Errors
+    /// The runtime cannot be reached.
+    pub(crate) async fn connect(
+        &self,
+        permit: Permit,
+        remote: &Remote,
+    ) -> Result<Permit, CallError> {
+        let handshake = Box::pin(async {
+            remote.connect().await?;
+            Ok(self.connections.acquire().await)
+        });
+        self.handshakes.run(permit, handshake).await
+    }
+}
+
 /// A limit with a second set of permits for slow work; see the module.
 pub(crate) struct RequestLimiter {
     permits: Arc<Semaphore>,

@@ -29,7 +29,7 @@ use super::{DirectOptions, rollout_status, watches, writer};
 use crate::absent::{AbsentSources, EventSettings, PendingEvent};
 use crate::access::ClientFactory;
 use crate::claims::Claims;
-use crate::clients::RequestLimiter;
+use crate::clients::{ConnectionLimits, RequestLimiter};
 use crate::clock::Clock;
 use crate::inventory::{RuntimeChanges, RuntimeView};
 use crate::kube_events::EventWriter;
@@ -90,8 +90,10 @@ impl Loop {
                 &settings.namespace,
                 options.fleet.clone(),
             ),
-            handshakes: limiter(settings.max_handshakes, "handshakes"),
-            connections: limiter(settings.max_connections, "connections"),
+            limits: ConnectionLimits {
+                handshakes: limiter(settings.max_handshakes, "handshakes"),
+                connections: limiter(settings.max_connections, "connections"),
+            },
             lifecycle: Lifecycle::new(client.clone(), &settings),
             deletions: Deletions::new(settings.min_deletion_time),
             claims: Claims::default(),

@@ -26,7 +26,7 @@ use super::metrics::DirectMetrics;
 use super::report::status;
 use crate::access::{ClientFactory, unreached};
 use crate::claims::Claims;
-use crate::clients::{CallError, RequestLimiter, RuntimeId};
+use crate::clients::{CallError, ConnectionLimits, RuntimeId};
 use crate::runtime_objects::WriteFailure;
 
 mod leave;
@@ -37,11 +37,7 @@ pub(super) use self::leave::Deletions;
 /// State and clients that all reconciles share.
 pub(super) struct Common {
     pub(super) client_factory: ClientFactory,
-    /// Limits handshakes: runtimes to which a connection is being opened, or which wait for `connections` with an
-    /// open connection.
-    pub(super) handshakes: RequestLimiter,
-    /// Limits runtimes that are read and written.
-    pub(super) connections: RequestLimiter,
+    pub(super) limits: ConnectionLimits,
     pub(super) lifecycle: Lifecycle,
     pub(super) deletions: Deletions,
     pub(super) claims: Claims,

@@ -14,6 +14,7 @@ pub struct RuntimeWatcherMetrics {
     runtimes: Family<Labels<1>, Gauge>,
     reconciles: Family<Labels<1>, Counter>,
     writes: Family<Labels<3>, Counter>,
+    limit_waiting: Family<Labels<1>, Gauge>,
     /// The metrics of the listener for heartbeats, which runs on the leader.
     pub(super) listener: LateMetrics,
 }
@@ -29,6 +30,7 @@ impl RuntimeWatcherMetrics {
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let runtimes = "Number of runtimes by the state of their watcher; Installed if nothing differs (0 on replicas that do not lead)";
+        let waiting = "Number of reconciles of the watcher on a runtime that wait because others hold all permits, by limit";
         let reconciles = "Number of reconciles of the watcher on a runtime, by result";
         let writes =
             "Number of writes of the watcher's objects on runtimes, by action, kind and result";
@@ -46,8 +48,19 @@ impl RuntimeWatcherMetrics {
                 writes,
                 ["action", "kind", "result"],
             ),
+            limit_waiting: family(
+                registry,
+                "runtime_watcher_limit_waiting",
+                waiting,
+                ["limit"],
+            ),
             listener: LateMetrics::default(),
         }
+    }
+
+    /// The gauge of reconciles that wait for a permit of a limit.
+    pub(super) fn limit(&self, limit: &'static str) -> Gauge {
+        self.limit_waiting.get_or_create_owned(&[("limit", limit)])
     }
 
     pub(super) fn show(&self, counts: &RuntimeCounts) {

@@ -236,15 +236,23 @@ impl Runtime<'_> {
             // The runtime does not exist any more, or did not exist yet.
             return Outcome::removed(self.is_deleted);
         }
+        let limits = &self.context.limits;
+        // Acquired after KCP has responded: a reconcile that waits for KCP needs no permit.
+        let permit = limits.handshakes.acquire().await;
         let remote = match self.context.client_factory.client(&self.id, kubeconfig) {
             Ok(remote) => {
                 remote.with_managed_fields(ManagedFields::IfOwnedBy(is_lifecycle_manager))
             }
             Err(error) => return Outcome::unreachable(&error, None),
         };
-        // Boxed, because most reconciles wait and do not need the memory yet.
-        let run = Box::pin(self.run(&remote, certificate, resource));
-        run.await
+        let outcome = async {
+            let permit = limits.connect(permit, &remote).await?;
+            // Boxed, because most reconciles wait and do not need the memory yet.
+            let run = Box::pin(self.run(&remote, certificate, resource));
+            limits.connections.run(permit, run).await
+        };
+        outcome
+            .await
             .unwrap_or_else(|error| Outcome::unreachable(&unreached(&error), error.retry_after()))
     }
 
@@ -257,6 +265,8 @@ impl Runtime<'_> {
         let mut observed = self.observe(remote).await?;
         let plan = self.plan(&observed, certificate.as_ref().ok(), resource);
         zeroize_secrets(&mut observed.live);
+        // The objects of a runtime take most of the memory of its reconcile.
+        drop(observed);
         // From here on only the plan owns the Secret, so that the serialized bytes are not cached for other runtimes.
         let missing = certificate.map(zeroize_unshared).err();
         if let Some(blocked) = plan.blocked {

@@ -47,6 +47,7 @@ struct Env {
     heartbeat_interval: Duration,
     removal_delay: Duration,
     resync: Duration,
+    call_timeout: Duration,
     running: Option<(CancellationToken, JoinHandle<()>)>,
 }
 
@@ -123,6 +124,7 @@ impl Env {
             heartbeat_interval: HEARTBEAT_INTERVAL,
             removal_delay: Duration::ZERO,
             resync: Duration::from_mins(10),
+            call_timeout: ClientOptions::default().call_timeout,
             running: None,
         }
     }
@@ -200,6 +202,7 @@ impl Env {
     fn start(&mut self) {
         let clients = ClientOptions {
             allow_loopback: true,
+            call_timeout: self.call_timeout,
             ..ClientOptions::default()
         };
         let options = RuntimeWatcherOptions {

@@ -35,23 +35,18 @@ pub(super) async fn run(
     let seen = request.kubeconfig.as_deref();
     let secret = common.client_factory.read_kubeconfig(id, seen).await?;
     // Acquired after the kubeconfig was read: a reconcile that waits for KCP needs no permit.
-    let handshake_permit = common.handshakes.acquire().await;
+    let permit = common.limits.handshakes.acquire().await;
     let remote = match common.client_factory.client(id, secret) {
         Ok(remote) => remote.with_managed_fields(owners(goal)),
         Err(unreached) => return Ok(Findings::unreached(unreached)),
     };
-    // The handshake is two of the five round trips of a reconcile and needs little memory, so it needs no connection permit.
-    let handshake = Box::pin(async {
-        remote.connect().await?;
-        Ok(common.connections.acquire().await)
-    });
-    let permit = match common.handshakes.run(handshake_permit, handshake).await {
+    let permit = match common.limits.connect(permit, &remote).await {
         Ok(permit) => permit,
         Err(error) => return Ok(Findings::of_error(&error)),
     };
     // Boxed, because most reconciles wait here and do not need the memory yet.
     let run = Box::pin(run_connected(common, request, goal, id, remote));
-    Ok(common.connections.run(permit, run).await)
+    Ok(common.limits.connections.run(permit, run).await)
 }
 
 async fn run_connected(

@@ -97,3 +97,28 @@ async fn a_watcher_of_all_secrets_or_pods_gets_its_webhook_and_causes_no_loop(
     let written = events.hits();
     stays(|| events.hits() == written).await;
 }
+
+/// More runtimes accept a connection and never respond than may be read at once.
+#[tokio::test]
+async fn runtimes_that_never_respond_do_not_delay_another() {
+    let mut env = Env::new();
+    env.call_timeout = Duration::from_mins(10);
+    let silent = RuntimeCluster::new("uid-silent").await;
+    let requests = silent.fault("*").hold();
+    for number in 0..MAX_CONNECTIONS + 16 {
+        let name = format!("silent-{number}");
+        env.connect(&format!("id-{name}"), &silent);
+        env.issue(&name, &env.authority);
+        env.kcp.put(kyma(&name, &format!("id-{name}")));
+    }
+    env.kcp.put(watcher("klm"));
+    env.issue_gateway(&[&env.authority]);
+    env.start();
+    env.until("all connections are in use", |_| {
+        requests.hits() >= MAX_CONNECTIONS
+    })
+    .await;
+    let _cluster = env.runtime("one").await;
+    env.until("it is installed", |env| env.runtimes("Installed") == 1)
+        .await;
+}
