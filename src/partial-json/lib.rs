@@ -239,6 +239,7 @@ impl<'r, 'a> Elements<'r, 'a> {
     }
 
     /// Returns whether there is another element. The position is then before the element, and otherwise after the bracket.
+    #[inline]
     fn more(&mut self) -> Result<bool, Unread> {
         if self.reader.peek()? == self.close {
             self.reader.at += 1;
