@@ -16,7 +16,7 @@ analyses=(-appends -assign -atomic -bools -copylocks -defers -directive -errorsa
 command -v go >/dev/null || fail "Go is not installed."
 unformatted=$(gofmt -l cert-manager istiod kube registry)
 [[ -z $unformatted ]] || fail "run gofmt -w on: $unformatted"
-for module in kube registry; do
+for module in cert-manager istiod kube registry; do
 	say "vet and test of $module"
 	(cd "$module" && go vet "${analyses[@]}" ./... && go test -vet=off -ldflags '-s -w' ./...) >&2
 done
