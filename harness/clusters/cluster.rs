@@ -15,7 +15,6 @@ mod options;
 mod secrets;
 
 pub(crate) use container::{Container, request};
-pub use objects::MANAGER;
 pub(crate) use options::k3s_image;
 pub use options::{ClusterOptions, KUBERNETES_VERSION, Provider, ProviderChoice, TrustBundles};
 
@@ -27,9 +26,9 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
 use serde_json::{Value, json};
 use testcontainers::ImageExt as _;
+use testkit::client::Client;
 use testkit::until::until;
 use tokio::process::Command;
-use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use self::container::{API_PORT, of_cluster};
@@ -48,10 +47,8 @@ pub struct Cluster {
     pub kubeconfig: String,
     /// File with the kubeconfig: `target/harness/clusters/<name>.yaml`.
     pub kubeconfig_path: PathBuf,
-    client: kube::Client,
+    objects: Client,
     watching: kube::Client,
-    /// Kinds that the harness has discovered on the API server.
-    kinds: Mutex<objects::Kinds>,
     node: Container,
 }
 
@@ -82,8 +79,7 @@ impl Cluster {
             provider: provider_image,
             kubeconfig,
             kubeconfig_path,
-            kinds: Mutex::default(),
-            client,
+            objects: Client::new(client),
             watching,
             node,
         })
@@ -99,7 +95,7 @@ impl Cluster {
     /// Returns a client with all permissions. Its retries and timeouts are independent of those of the product. Each request has
     /// the time limit of [`testkit::client_config`], which is too short for watches.
     pub fn client(&self) -> kube::Client {
-        self.client.clone()
+        self.objects.inner()
     }
 
     /// Returns a client as [`Self::client`] does, whose time limit also allows watches.

@@ -3,7 +3,6 @@
 //! Names, labels and their values are those of the public KIM. The CRD is a minimal one; as in the public one, `status` is a
 //! subresource. All writes are server-side applies and therefore idempotent.
 
-use anyhow::Context as _;
 use api::kcp::{
     KCP_NAMESPACE, KIM_MANAGED_BY, KUBECONFIG_KEY, MANAGED_BY, MODE_DIRECT, MODE_LABEL,
     RUNTIME_GROUP, RUNTIME_ID, RUNTIME_KIND, RUNTIME_VERSION, kubeconfig_secret,
@@ -12,13 +11,10 @@ use api::names;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use kube::Client;
-use kube::api::{
-    Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
-};
 use serde_json::{Map, Value, json};
 use testkit::Place;
 use testkit::apiserver::place;
+use testkit::client::Client;
 use testkit::json::{config_map, namespace, pull_secret, trust_bundle};
 use testkit::pki::Authority;
 use testkit::until::until;
@@ -33,15 +29,14 @@ pub struct ControlPlane {
 
 impl ControlPlane {
     /// Creates the namespace and the CRD.
-    pub async fn prepare(client: Client) -> anyhow::Result<Self> {
-        let shoot = Map::new();
+    pub async fn prepare(client: kube::Client) -> anyhow::Result<Self> {
+        let (client, shoot) = (Client::new(client), Map::new());
         let control_plane = Self { client, shoot };
         let crd = runtime_crd()?;
         control_plane.apply(&namespace(KCP_NAMESPACE)).await?;
         control_plane.apply(&crd).await?;
-        let (runtimes, _) = control_plane.api(&runtime(0))?;
-        let some = ListParams::default().limit(1);
-        until("the CRD is served", PATIENCE, || runtimes.list(&some)).await?;
+        let served = async || control_plane.get(&runtime(0)).await;
+        until("the CRD is served", PATIENCE, served).await?;
         Ok(control_plane)
     }
 
@@ -65,9 +60,7 @@ impl ControlPlane {
         }
         self.apply(&runtime).await?;
         runtime["status"] = json!({"state": "Ready", "provisioningCompleted": true});
-        let (api, name) = self.api(&runtime)?;
-        api.patch_status(&name, &params(), &Patch::Apply(&runtime))
-            .await?;
+        self.apply_status(&runtime).await?;
         self.apply(&kubeconfig(member)).await
     }
 
@@ -77,20 +70,6 @@ impl ControlPlane {
             self.apply(&object).await?;
         }
         Ok(())
-    }
-
-    /// Returns the API of an object, and its name.
-    fn api(&self, object: &Value) -> anyhow::Result<(Api<DynamicObject>, String)> {
-        let DynamicObject {
-            types, metadata, ..
-        } = serde_json::from_value(object.clone())?;
-        let kind = GroupVersionKind::try_from(types.context("an object has no kind")?)?;
-        let (client, resource) = (self.client.clone(), ApiResource::from_gvk(&kind));
-        let api = match metadata.namespace {
-            Some(namespace) => Api::namespaced_with(client, &namespace, &resource),
-            None => Api::all_with(client, &resource),
-        };
-        Ok((api, metadata.name.context("an object has no name")?))
     }
 
     /// Applies many objects.
@@ -104,32 +83,29 @@ impl ControlPlane {
         &self,
         objects: impl IntoIterator<Item = Value>,
     ) -> anyhow::Result<()> {
-        let applied = stream::iter(objects).map(async |object| {
-            let (api, name) = self.api(&object)?;
-            let patch = Patch::Apply(&object);
-            api.patch_status(&name, &params(), &patch).await?;
-            anyhow::Ok(())
-        });
+        let applied = stream::iter(objects).map(async |object| self.apply_status(&object).await);
         applied.buffer_unordered(AT_ONCE).try_collect().await
     }
 
-    /// Returns the live object with the kind and name of `object`.
-    pub async fn get(&self, object: &Value) -> anyhow::Result<Option<Value>> {
-        let (api, name) = self.api(object)?;
-        Ok(api.get_opt(&name).await?.map(|it| json!(it)))
+    /// Returns the live object with the kind and name of `object`; null if it does not exist.
+    pub async fn get(&self, object: &Value) -> anyhow::Result<Value> {
+        self.client.find(&self.client.path(object).await?).await
     }
 
     /// Applies an object.
     pub async fn apply(&self, object: &Value) -> anyhow::Result<()> {
-        let (api, name) = self.api(object)?;
-        api.patch(&name, &params(), &Patch::Apply(object)).await?;
-        Ok(())
+        self.client.apply(MANAGER, object).await.map(drop)
+    }
+
+    async fn apply_status(&self, object: &Value) -> anyhow::Result<()> {
+        let path = format!("{}/status", self.client.path(object).await?);
+        let applied = self.client.apply_at(MANAGER, &path, object);
+        applied.await.map(drop)
     }
 }
 
-fn params() -> PatchParams {
-    PatchParams::apply("fleet").force()
-}
+/// Field manager of the objects of a fleet.
+const MANAGER: &str = "fleet";
 
 /// Values of the sources that differ from version to version.
 #[derive(Debug, Clone, PartialEq, Eq)]

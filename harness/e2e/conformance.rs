@@ -14,7 +14,6 @@ use anyhow::{Context as _, Result, bail};
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 
-use crate::client::Client;
 use crate::install::Fixtures;
 use crate::runner::{Environments, Selection};
 use crate::scenario::{Cluster as Which, Environment};
@@ -22,6 +21,7 @@ use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::evidence::Evidence;
 use clusters::progress;
 use clusters::setup::Setup;
+use testkit::client::Client;
 
 /// State that the scenarios share.
 pub struct Conformance {

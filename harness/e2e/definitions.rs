@@ -44,7 +44,6 @@ mod prelude {
     pub(super) use super::observation::{content, expect};
     pub(super) use super::pod::{named, plain};
     pub(super) use super::{A_WHILE, check, consistently, equal, eventually, random};
-    pub(super) use crate::client::{Client, Write};
     pub(super) use crate::scenario::{ObjectRef, Scenario};
     pub(super) use anyhow::{Context as _, bail, ensure};
     pub(super) use cucumber::gherkin::Step;
@@ -52,6 +51,7 @@ mod prelude {
     pub(super) use http::Method;
     pub(super) use serde_json::{Value, json};
     pub(super) use std::time::Duration;
+    pub(super) use testkit::client::{Client, Write};
     pub(super) use testkit::json::{items, text};
 
     #[cfg(feature = "clusters")]

@@ -12,12 +12,12 @@ use api::kcp::KCP_NAMESPACE;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::client::Client;
 use crate::definitions::{check, eventually};
 use crate::install::{apply, template, with_image};
 use crate::rollout::Workload;
 use clusters::cluster::Cluster;
 use clusters::images::digest;
+use testkit::client::Client;
 use testkit::json::config_map;
 use testkit::pki::rcgen::{CertificateParams, Error, SanType};
 use testkit::pki::{Authority, Leaf};

@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::admission::webhook::LANDSCAPE;
-use crate::client::Client;
 use crate::rollout::Workload;
 use clusters::cluster::{Cluster, ClusterOptions, Provider};
 use clusters::images::{self, Image, Role};
 use clusters::registry::{HOSTS, Registry};
 use clusters::run::Run;
 use clusters::setup::Setup;
+use testkit::client::Client;
 
 /// Returns the output of `manifests webhook` for an image, with further flags.
 pub async fn webhook(image: &str, flags: &[&str]) -> Result<Vec<Value>> {

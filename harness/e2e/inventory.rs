@@ -9,7 +9,7 @@ use kube::Resource as _;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
-use crate::client::Client;
+use testkit::client::Client;
 
 /// Returns the objects of every kind that the API server lists, except [`VOLATILE`] ones, by `group/plural namespace/name`.
 pub(crate) async fn objects(client: &Client) -> Result<BTreeMap<String, Value>> {

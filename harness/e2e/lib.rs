@@ -16,7 +16,6 @@
 )]
 
 pub mod admission;
-pub mod client;
 mod definitions;
 pub mod runner;
 pub mod scenario;

@@ -12,7 +12,6 @@ use conformance::{ControlPlane, Mode, Scenario};
 use serde_json::json;
 
 use crate::admission::webhook::Webhook;
-use crate::client::Client;
 use crate::flow::{Flow, instance};
 use crate::install::{self, Fixtures};
 use crate::landscape::{objects, provide_images};
@@ -23,6 +22,7 @@ use clusters::images::digest;
 use clusters::progress;
 use clusters::setup::Setup;
 use doubles::keb::Instance;
+use testkit::client::Client;
 
 /// Clusters of a scenario.
 pub struct Local {

@@ -11,11 +11,11 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 use serve::pair::CertificatePair;
 use serve::{Options, Server, TlsHandle, server_config};
+use testkit::client::Client;
 use testkit::json::{items, text};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::client::Client;
 use crate::install::this_machine;
 
 /// Serves a webhook with a certificate of its own CA. Its response is the JSON patch that `decide` returns for the request of a

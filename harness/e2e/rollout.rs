@@ -10,10 +10,10 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
 
-use crate::client::Client;
 use crate::definitions::{check, random};
 use clusters::cluster::Cluster;
 use clusters::evidence::Evidence;
+use testkit::client::Client;
 use testkit::metrics::Samples;
 use testkit::until::until;
 

@@ -18,8 +18,8 @@ use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use serde_json::Value;
 
-use crate::client::{Answer, Client, Write};
 use crate::definitions::random;
+use testkit::client::{Answer, Client, Write};
 use testkit::matching::walk;
 
 /// A cluster of an environment.

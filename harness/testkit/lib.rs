@@ -1,8 +1,9 @@
 //! Test utilities of all crates.
 //!
-//! The crate contains an API server in memory ([`apiserver`]), its objects ([`json`]), certificates ([`pki`]), servers over TLS
-//! ([`tls`]), readers of logs ([`logs`]) and metrics ([`metrics`]), waiting for a condition ([`until`]), and a check of how the time
-//! of an algorithm grows ([`growth`]). It does not import crates of `src`, so that all of them may use it.
+//! The crate contains an API server in memory ([`apiserver`]), a client of any API server ([`client`]), objects ([`json`]),
+//! certificates ([`pki`]), servers over TLS ([`tls`]), readers of logs ([`logs`]) and metrics ([`metrics`]), waiting for a condition
+//! ([`until`]), and a check of how the time of an algorithm grows ([`growth`]). It does not import crates of `src`, so that all of
+//! them may use it.
 #![expect(
     clippy::must_use_candidate,
     clippy::return_self_not_must_use,
@@ -14,6 +15,7 @@
 )]
 
 pub mod apiserver;
+pub mod client;
 pub mod growth;
 pub mod json;
 pub mod logs;

@@ -202,7 +202,7 @@ impl<'a> Testbed<'a> {
         let port = self.watchers.reroute(&self.control_plane).await?;
         let route = watchers::virtual_service();
         let is_live = || async {
-            let live = self.control_plane.get(&route).await?.unwrap_or_default();
+            let live = self.control_plane.get(&route).await?;
             let seen = live.pointer("/spec/http/0/route/0/destination/port/number");
             ensure!(
                 seen.and_then(Value::as_u64) == Some(port.into()),

@@ -3,82 +3,39 @@
 //! Every write is a server-side apply by the field manager [`MANAGER`], with force, and therefore idempotent. If a kind is not
 //! served yet, because its CRD was applied shortly before, the harness waits for it.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use kube::ResourceExt as _;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
-use kube::core::GroupVersionKind;
-use kube::discovery::{ApiCapabilities, Scope, pinned_kind};
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+use testkit::client::MANAGER;
 use testkit::until::{TooLate, until};
 
 use super::Cluster;
 use crate::docker;
 use crate::evidence::Evidence;
 
-/// Field manager of the objects that the harness applies.
-pub const MANAGER: &str = "harness";
-
-pub(super) type Kinds = HashMap<GroupVersionKind, (ApiResource, ApiCapabilities)>;
-
 impl Cluster {
-    async fn api(
-        &self,
-        (kind, object): (&GroupVersionKind, &DynamicObject),
-        namespace: &str,
-        patience: Duration,
-    ) -> Result<Api<DynamicObject>, TooLate> {
-        let mut known = self.kinds.lock().await;
-        if !known.contains_key(kind) {
-            let what = format!("the API server serves {kind:?}");
-            let found = until(&what, patience, || pinned_kind(&self.client, kind)).await?;
-            known.insert(kind.clone(), found);
-        }
-        let (resource, capabilities) = &known[kind];
-        let namespace = object.metadata.namespace.as_deref().unwrap_or(namespace);
-        Ok(match capabilities.scope {
-            Scope::Namespaced => Api::namespaced_with(self.client(), namespace, resource),
-            Scope::Cluster => Api::all_with(self.client(), resource),
-        })
+    async fn path(&self, object: &Value, patience: Duration) -> Result<String, TooLate> {
+        let what = format!("the API server serves {}", object["kind"]);
+        until(&what, patience, || self.objects.path(object)).await
     }
 
-    /// Applies a YAML stream of objects of any kind. The namespace of an object without one is `default`. Returns the objects
-    /// as the API server stored them.
-    pub async fn apply(&self, yaml: &str) -> anyhow::Result<Vec<DynamicObject>> {
-        self.apply_in("default", yaml).await
-    }
-
-    /// Applies a YAML stream as [`Self::apply`] does. The namespace of an object without one is `namespace`.
-    pub async fn apply_in(
-        &self,
-        namespace: &str,
-        yaml: &str,
-    ) -> anyhow::Result<Vec<DynamicObject>> {
-        let params = PatchParams::apply(MANAGER).force();
-        let mut stored = Vec::new();
-        for (kind, object) in parse(yaml)? {
-            let api = self.api((&kind, &object), namespace, KIND_PATIENCE);
-            let api = api.await?;
-            let (name, patch) = (object.name_any(), Patch::Apply(&object));
-            let applied = api.patch(&name, &params, &patch).await;
-            stored.push(applied.with_context(|| format!("apply {}", label(&object)))?);
+    /// Applies a YAML stream of objects of any kind. The namespace of an object without one is `default`.
+    pub async fn apply(&self, yaml: &str) -> anyhow::Result<()> {
+        for object in parse(yaml)? {
+            let path = self.path(&object, KIND_PATIENCE).await?;
+            self.objects.apply_at(MANAGER, &path, &object).await?;
         }
-        Ok(stored)
+        Ok(())
     }
 
     /// Deletes the objects of a YAML stream in reverse order. It ignores objects that do not exist and kinds that are not
     /// served. The namespace of an object without one is `default`.
     pub async fn delete(&self, yaml: &str) -> anyhow::Result<()> {
-        for (kind, object) in parse(yaml)?.into_iter().rev() {
-            let api = self.api((&kind, &object), "default", GONE_PATIENCE);
-            let Ok(api) = api.await else {
-                continue;
-            };
-            let (name, params) = (object.name_any(), DeleteParams::background());
-            match api.delete(&name, &params).await {
-                Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                deleted => drop(deleted.with_context(|| format!("delete {}", label(&object)))?),
+        for object in parse(yaml)?.into_iter().rev() {
+            if let Ok(path) = self.path(&object, GONE_PATIENCE).await {
+                let path = format!("{path}?propagationPolicy=Background");
+                self.objects.delete(&path).await?;
             }
         }
         Ok(())
@@ -117,29 +74,16 @@ impl Cluster {
     }
 }
 
-fn parse(yaml: &str) -> anyhow::Result<Vec<(GroupVersionKind, DynamicObject)>> {
-    let documents: Vec<serde_json::Value> =
-        serde_saphyr::from_multiple(yaml).context("not a YAML stream")?;
+fn parse(yaml: &str) -> anyhow::Result<Vec<Value>> {
+    let mut objects: Vec<Value> = serde_saphyr::from_multiple(yaml).context("not a YAML stream")?;
     // A document that contains only comments is null.
-    let objects = documents.into_iter().filter(|document| !document.is_null());
-    let objects = objects.map(|document| {
-        let object: DynamicObject =
-            serde_json::from_value(document).context("not a Kubernetes object")?;
-        let types = object.types.as_ref();
-        let types = types.with_context(|| format!("{}: no kind", object.name_any()))?;
-        Ok((GroupVersionKind::try_from(types)?, object))
-    });
-    objects.collect()
-}
-
-fn label(object: &DynamicObject) -> String {
-    let kind = object.types.as_ref().map_or("object", |it| &it.kind);
-    let namespace = object.namespace().map(|it| it + "/");
-    format!(
-        "{kind} {}{}",
-        namespace.unwrap_or_default(),
-        object.name_any()
-    )
+    objects.retain(|object| !object.is_null());
+    for object in &objects {
+        let (kind, name) = (&object["kind"], &object["metadata"]["name"]);
+        let is_complete = object["apiVersion"].is_string() && kind.is_string() && name.is_string();
+        ensure!(is_complete, "not a Kubernetes object: {kind} {name}");
+    }
+    Ok(objects)
 }
 
 /// Largest number of Pods whose logs are collected.
@@ -163,9 +107,9 @@ mod tests {
              apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b, namespace: a}\ndata: {x: 'true'}\n",
         )
         .unwrap();
-        let labels: Vec<_> = objects.iter().map(|(_, it)| label(it)).collect();
-        assert_eq!(labels, ["Namespace a", "ConfigMap a/b"]);
-        assert_eq!(objects[1].1.data["data"]["x"], "true");
+        let names: Vec<_> = objects.iter().map(testkit::json::name).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!(objects[1]["data"]["x"], "true");
     }
 
     #[test]

@@ -8,10 +8,12 @@ use api::kcp::{
 use api::names::SKR_NAMESPACE;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use http::StatusCode;
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use kube::runtime::controller::Action;
 use serde_json::{Map, Value, json};
+use testkit::client::Rejected;
 use testkit::json::items;
 use testkit::locked;
 
@@ -296,7 +298,7 @@ fn described_secret(kubeconfig: &str, runtime_id: &str, labels: &Value) -> Value
 /// Ignores the error that a Runtime does not exist, because its status is no longer needed.
 fn gone(error: anyhow::Error) -> Result<()> {
     match error.downcast_ref() {
-        Some(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Some(Rejected(StatusCode::NOT_FOUND, _)) => Ok(()),
         _ => Err(error),
     }
 }

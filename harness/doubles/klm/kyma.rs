@@ -1,10 +1,8 @@
 //! One reconcile of one Kyma, in the order of the public manager.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail};
 use api::kcp::{KCP_NAMESPACE, KUBECONFIG_KEY, MANAGED_BY};
 use api::names::SKR_NAMESPACE;
-use kube::api::{Api, DynamicObject, ListParams};
-use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use testkit::json::{items, text};
 
@@ -87,18 +85,13 @@ impl Klm {
 
 /// Returns a client of the runtime of a Kyma. Exactly one Secret must have the Kyma's name as a label.
 pub(super) async fn runtime(kcp: &Objects, kyma: &str) -> Result<Objects> {
-    let kind = kube::api::ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Secret"));
-    let secrets: Api<DynamicObject> =
-        Api::namespaced_with(kcp.client.clone(), KCP_NAMESPACE, &kind);
-    let labelled = ListParams::default().labels(&format!("{KYMA_NAME}={kyma}"));
-    let found = secrets.list(&labelled).await?.items;
-    ensure!(
-        found.len() == 1,
-        "{} kubeconfig Secrets of {kyma}",
-        found.len()
-    );
-    let secret = serde_json::to_value(&found[0])?;
-    Objects::of_kubeconfig(&secret_text(&secret, KUBECONFIG_KEY)?).await
+    let secrets = format!("/api/v1/namespaces/{KCP_NAMESPACE}/secrets");
+    let labelled = format!("{secrets}?labelSelector={KYMA_NAME}%3D{kyma}");
+    let found = kcp.items(&labelled).await?;
+    let [secret] = &found[..] else {
+        bail!("{} kubeconfig Secrets of {kyma}", found.len());
+    };
+    Objects::of_kubeconfig(&secret_text(secret, KUBECONFIG_KEY)?).await
 }
 
 /// Returns the Kyma that is created on the runtime.

@@ -4,8 +4,6 @@ use anyhow::{Context as _, Result};
 use api::kcp::MANAGED_BY;
 use api::names::SKR_NAMESPACE;
 use futures::future::try_join_all;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams};
-use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
 use super::kyma::{FIELD_MANAGER, runtime};
@@ -130,13 +128,8 @@ impl Installed<'_> {
 }
 
 async fn watchers(kcp: &Objects) -> Result<Vec<Value>> {
-    let kind = GroupVersionKind::gvk(KYMA_GROUP, KYMA_VERSION, "Watcher");
-    let api: Api<DynamicObject> = Api::all_with(kcp.client.clone(), &ApiResource::from_gvk(&kind));
-    let found = api.list(&ListParams::default()).await?.items;
-    found
-        .iter()
-        .map(|it| Ok(serde_json::to_value(it)?))
-        .collect()
+    kcp.items(&format!("/apis/{KYMA_GROUP}/{KYMA_VERSION}/watchers"))
+        .await
 }
 
 /// Name of the NetworkPolicy that permits connections to the gateway.

@@ -16,12 +16,12 @@ use clusters::registry::{HOST, Registry};
 use clusters::setup::Setup;
 
 use super::webhook::{DEPLOYMENT, NAMESPACE, TRUST_BUNDLE, Webhook, sources, usual_configuration};
-use crate::client::{Client, Write};
 use crate::definitions::object::path;
 use crate::definitions::pod::plain;
 use crate::install::{self, Fixtures};
 use crate::runner::{Environments, Selection};
 use crate::scenario::{Cluster as Which, Environment, ObjectRef};
+use testkit::client::{Client, Write};
 
 /// State that the scenarios of the admission suite share.
 pub struct Admission {

@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use testkit::json::{config_map, pull_secret, trust_bundle};
 use testkit::metrics::Samples;
 
-use crate::client::{Answer, Client, Write};
 use crate::definitions::object::file_of_project;
 use crate::definitions::pod::{named, plain};
 use crate::definitions::{check, eventually, random};
+use testkit::client::{Answer, Client, Write};
 
 /// The webhook of one cluster.
 #[derive(Clone)]

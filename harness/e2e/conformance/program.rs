@@ -13,9 +13,9 @@ use testkit::until::until;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::client::Client;
 use crate::runner::root;
 use clusters::{progress, workspace};
+use testkit::client::Client;
 
 /// Path of the built program.
 pub(crate) struct Program(PathBuf);

@@ -24,8 +24,8 @@ use super::{Stream, tls};
 use crate::admission::webhook::{
     DEPLOYMENT, NAMESPACE, Replica, Webhook, opted_in, usual_configuration,
 };
-use crate::client::Answer;
 use crate::rollout::{Workload, filter, kill, restarted};
+use testkit::client::Answer;
 
 #[when(
     regex = r#"^(component webhook is rolled out|each replica of component webhook is evicted|a replica of component webhook is killed|the certificate of component webhook is issued anew|the certificate files of component webhook are replaced|the CA of the certificate files of component webhook is replaced|component webhook cannot reach the API server|the configuration is changed) (\d+) times? while at least (\d+) Pods are created in Namespace "([^"]+)"$"#

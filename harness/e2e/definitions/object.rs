@@ -82,7 +82,7 @@ async fn applied(
     restore_later(scenario, &object).await?;
     let (client, path) = at(scenario, &object).await?;
     text["apiVersion"] = client.api_version(&object.kind).await?.into();
-    client.apply(&manager, &path, &text).await
+    client.apply_at(&manager, &path, &text).await.map(drop)
 }
 
 #[given(regex = r"^(?:subresource (\w+) of )?(.+) is patched with:$")]

@@ -19,7 +19,6 @@ use super::istio::Istio;
 use super::klm as klm_pod;
 use super::shoots::Shoots;
 use super::{DOUBLES_POLL, LANDSCAPE, watchers};
-use crate::client::Client;
 use crate::definitions::check;
 use crate::gateway::HOST;
 use crate::install::{Fixtures, printed_text};
@@ -33,6 +32,7 @@ use clusters::images::{self, Image, Role};
 use clusters::progress;
 use clusters::registry::{HOST as REGISTRY, Registry};
 use clusters::setup::Setup;
+use testkit::client::Client;
 use testkit::json::{config_map, namespace, pull_secret};
 use testkit::until::until;
 

@@ -8,10 +8,10 @@ use serde_json::json;
 use testkit::pki::Authority;
 use testkit::pki::rcgen::{Error, SanType};
 
-use crate::client::Client;
 use crate::gateway::{Certificates, NODE_PORT, handshake_errors, secret};
 use crate::install::apply;
 use crate::rollout::Workload;
+use testkit::client::Client;
 
 /// Namespace of istiod and the gateway: Istio's default.
 const NAMESPACE: &str = "istio-system";

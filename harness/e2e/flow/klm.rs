@@ -11,7 +11,7 @@ use crate::rollout::{Workload, count};
 use clusters::cluster::Cluster;
 use clusters::images::Image;
 
-pub(crate) fn workload(client: crate::client::Client) -> Workload {
+pub(crate) fn workload(client: testkit::client::Client) -> Workload {
     Workload::new(client, KCP_NAMESPACE, MANAGER)
 }
 

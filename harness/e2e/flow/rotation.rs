@@ -13,9 +13,9 @@ use tokio::time::{interval, timeout};
 
 use super::Flow;
 use super::shoots::Shoot;
-use crate::client::{Client, Write};
 use crate::definitions::{Stream, check};
 use crate::rollout::{Workload, count};
+use testkit::client::{Client, Write};
 
 /// Secret of the CA, issued by cert-manager.
 const CA: &str = "klm-watcher";

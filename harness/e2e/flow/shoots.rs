@@ -10,11 +10,11 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use testkit::locked;
 
-use crate::client::Client;
 use crate::gateway::publish_host;
 use crate::install::Fixtures;
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::images::Image;
+use testkit::client::Client;
 
 /// The existing clusters, by the names of their Shoots.
 pub(crate) struct Shoots {

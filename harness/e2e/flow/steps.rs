@@ -10,7 +10,7 @@ use testkit::json;
 
 use super::klm::reconciles;
 use super::{Flow, kyma_path};
-use crate::client::{Client, Write};
+use testkit::client::{Client, Write};
 
 /// The steps in their order, as features name them, with their numbers in the documentation of the flow. A watch is only
 /// visible by the first action of its owner.

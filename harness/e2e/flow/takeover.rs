@@ -18,9 +18,9 @@ use super::Flow;
 use super::klm::METRICS_PORT as KLM_METRICS_PORT;
 use super::rotation::{Delivery, is_delivered};
 use super::shoots::Shoot;
-use crate::client::{Client, Write};
 use crate::definitions::{Stream, check, random};
 use crate::rollout::{Workload, count};
+use testkit::client::{Client, Write};
 
 /// Time limit for two rollouts of the watcher, of which the second has Pods that wait before they end.
 const LIMIT: Duration = Duration::from_mins(4);
@@ -91,7 +91,8 @@ impl Flow {
         skr.delete(&path).await?;
         skr.delete(DISRUPTION_BUDGET).await?;
         is_deleted(skr, DEPLOYMENT).await?;
-        skr.apply("migration", DEPLOYMENT, &documented()?).await?;
+        skr.apply_at("migration", DEPLOYMENT, &documented()?)
+            .await?;
         let kcp = Objects::new(self.kcp.cluster.client());
         let image = image.as_str().context("the watcher has no image")?;
         let apply = || apply_watcher(&kcp, &instance.runtime_id, image, &address);

@@ -12,12 +12,12 @@ use tokio::task::JoinHandle;
 
 use super::Flow;
 use super::shoots::Shoot;
-use crate::client::Client;
 use crate::definitions::random;
 use crate::runner::{Environments, Selection};
 use crate::scenario::{Cluster, Environment};
 use clusters::evidence::Evidence;
 use clusters::setup::Setup;
+use testkit::client::Client;
 
 /// The shared environment, and the Runtimes of one scenario.
 pub(crate) struct View {

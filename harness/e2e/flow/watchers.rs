@@ -9,9 +9,9 @@ use doubles::klm::{GATEWAY_NAMESPACE, GATEWAY_SECRET, MANAGER};
 use serde_json::{Value, json};
 use testkit::json::namespace;
 
-use crate::client::Client;
 use crate::definitions::eventually;
 use crate::install::{apply, printed};
+use testkit::client::Client;
 
 /// Label by which Watchers select the Istio Gateway.
 const LABEL: &str = "operator.kyma-project.io/watcher-gateway";

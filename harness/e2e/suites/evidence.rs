@@ -7,11 +7,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use clusters::evidence::Evidence;
-use e2e::client::Client;
 use e2e::runner::{self, Environments, Suite};
 use e2e::scenario::{Cluster, Environment};
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
+use testkit::client::Client;
 
 const SUITE: Suite = Suite {
     name: "evidence",

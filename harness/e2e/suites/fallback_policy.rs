@@ -20,12 +20,9 @@ use clusters::run::Run;
 use clusters::setup::Setup;
 use clusters::workspace;
 use futures::StreamExt as _;
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use kube::{Api, Client};
 use policy::{admission, image};
 use serde_json::{Value, json};
-use testkit::json::text;
+use testkit::client::{Client, Write};
 use testkit::until::until;
 
 use admission::{
@@ -218,22 +215,20 @@ impl Case {
     }
 
     async fn outcome(&self, client: &Client) -> anyhow::Result<Outcome> {
-        let bare = match create(client, self.pod(BARE)).await {
-            Err(kube::Error::Api(status)) if [400, 422].contains(&status.code) => {
-                return Ok(Outcome::Refused(status.message));
-            }
-            created => created.context("without a policy")?,
-        };
+        let bare = client.write(Write::DryRun, &self.pod(BARE)).await?;
+        if [400, 422].contains(&bare.status.as_u16()) {
+            return Ok(Outcome::Refused(bare.message()));
+        }
+        let bare = bare.good_for("without a policy")?.object;
         let expected = self.reviewed(&bare);
         let namespace = self.namespace();
         until("the policy is in force", WITHIN, async || {
-            let created = create(client, plain(&namespace)).await;
-            let pod = created.map_err(|error| error.to_string())?;
-            let evaluated = is_evaluated(&pod).then_some(());
-            evaluated.ok_or("not evaluated".to_owned())
+            let pod = create(client, &plain(&namespace)).await?;
+            ensure!(is_evaluated(&pod), "not evaluated");
+            anyhow::Ok(())
         })
         .await?;
-        let mut adapted = create(client, self.pod(&namespace)).await?;
+        let mut adapted = create(client, &self.pod(&namespace)).await?;
         // A skipped policy must not be treated as one that changes nothing.
         let is_mirror = !bare["metadata"]["annotations"][names::MIRROR_POD].is_null();
         ensure!(is_evaluated(&adapted) != is_mirror, "not evaluated");
@@ -279,7 +274,7 @@ async fn golden_cases_through_the_policy() {
     let options = ClusterOptions::new("policy").without_node();
     let cluster = Cluster::start(&run, &setup.provider, &options).await;
     let cluster = cluster.unwrap();
-    let outcomes = outcomes(&cluster.client()).await;
+    let outcomes = outcomes(&Client::new(cluster.client())).await;
     cluster.stop().await.unwrap();
     run.end().await.unwrap();
 
@@ -321,27 +316,26 @@ fn documented() -> BTreeSet<String> {
 
 /// Returns the result of each case; `None` if the version of Kubernetes is too old for the policies.
 async fn outcomes(client: &Client) -> anyhow::Result<Option<Vec<(Case, Outcome)>>> {
-    let version = client.apiserver_version().await?;
+    let version = client.inner().apiserver_version().await?;
     let minor: u32 = version.minor.trim_end_matches('+').parse()?;
     if minor < SERVED_SINCE {
         return Ok(None);
     }
     let cases = Case::all().into_iter().filter(Case::is_creation);
     let cases: Vec<Case> = cases.chain([Case::largest(), Case::product()]).collect();
-    apply(client, &namespace(BARE, &Given::default())).await?;
+    let bare = namespace(BARE, &Given::default());
+    client.apply("test", &bare).await?;
     for case in &cases {
-        apply(client, &namespace(&case.namespace(), &case.golden.given)).await?;
+        let namespace = namespace(&case.namespace(), &case.golden.given);
+        client.apply("test", &namespace).await?;
         for object in case.policy() {
-            let applied = apply(client, &object).await;
+            let applied = client.apply("test", &object).await;
             applied.with_context(|| case.name.clone())?;
         }
     }
     // The default ServiceAccount is created after its Namespace.
-    until("Pods can be created", WITHIN, async || {
-        let created = create(client, plain(BARE)).await;
-        created.map_err(|it| it.to_string())
-    })
-    .await?;
+    let pod = plain(BARE);
+    until("Pods can be created", WITHIN, || create(client, &pod)).await?;
     let outcomes = futures::stream::iter(cases).map(async |case| {
         let outcome = case.outcome(client).await;
         let outcome = outcome.with_context(|| case.name.clone())?;
@@ -368,7 +362,7 @@ async fn own_pods(client: &Client) -> anyhow::Result<()> {
         pod["metadata"]["name"] = json!(name);
         pod["metadata"]["labels"] = labels;
         pod["metadata"]["annotations"] = json!({"a.test/b": "c"});
-        let created = create(client, pod).await?;
+        let created = create(client, &pod).await?;
         let variable = &created["spec"]["containers"][0]["env"][0]["name"];
         let revision = &created["metadata"]["annotations"][names::POLICY_REVISION];
         let found = (*variable == names::FIPS_VARIABLE, revision.is_string());
@@ -402,28 +396,9 @@ fn object(kind: &str, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec})
 }
 
-async fn apply(client: &Client, object: &Value) -> anyhow::Result<()> {
-    let object: DynamicObject = serde_json::from_value(object.clone())?;
-    let kind = object.types.clone().context("kind")?;
-    let kind = GroupVersionKind::try_from(&kind)?;
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
-    let name = object.metadata.name.clone().context("name")?;
-    let parameters = PatchParams::apply("test").force();
-    api.patch(&name, &parameters, &Patch::Apply(object)).await?;
-    Ok(())
-}
-
 /// Creates a Pod with a dry run and returns it as it would be stored.
-async fn create(client: &Client, pod: Value) -> Result<Value, kube::Error> {
-    let namespace = text(&pod["metadata"]["namespace"]);
-    let pods = kube::core::Request::new(format!("/api/v1/namespaces/{namespace}/pods"));
-    let parameters = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
-    let request = pods.create(&parameters, pod.to_string().into_bytes());
-    let request = request.map_err(kube::Error::BuildRequest)?;
-    client.request(request).await
+async fn create(client: &Client, pod: &Value) -> anyhow::Result<Value> {
+    Ok(client.write(Write::DryRun, pod).await?.good()?.object)
 }
 
 fn difference(expected: &Value, found: &Value) -> String {

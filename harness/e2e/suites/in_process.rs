@@ -8,9 +8,9 @@ mod stand_in;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use e2e::client::Client;
 use e2e::runner::{self, Environments, Options, Suite};
 use e2e::scenario::{Cluster, Environment};
+use testkit::client::Client;
 
 use stand_in::StandIn;
 

@@ -16,7 +16,6 @@ use super::control_plane::{
 use super::controller::{self, Controller, Installation, METRICS_PORT, SIGNAL_STATE};
 use super::runtime_cluster::RuntimeCluster;
 use super::source::Source;
-use crate::client::Client;
 use crate::definitions::eventually;
 use crate::install::Fixtures;
 use crate::rollout::Workload;
@@ -25,6 +24,7 @@ use clusters::control_plane;
 use clusters::evidence::Evidence;
 use clusters::images::Image;
 use clusters::progress;
+use testkit::client::Client;
 
 /// The webhook's image with the tag of another version, for an upgrade in which every replica becomes a new Pod.
 const UPGRADED_WEBHOOK: &str = "localhost/webhook:upgraded";

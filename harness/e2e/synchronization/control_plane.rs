@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use testkit::json::condition;
 
 use super::source::Source;
-use crate::client::Client;
 use crate::definitions::{check, eventually, object};
 use crate::scenario::ObjectRef;
-use clusters::cluster::{Cluster, MANAGER};
+use clusters::cluster::Cluster;
+use testkit::client::{Client, MANAGER};
 
 /// KCP from the perspective of the test. Objects that do not exist are null.
 pub(crate) struct ControlPlane {
@@ -35,7 +35,7 @@ impl ControlPlane {
         if live["type"] != object["type"] {
             self.api.delete(&path).await?;
         }
-        self.api.apply(MANAGER, &path, object).await
+        self.api.apply_at(MANAGER, &path, object).await.map(drop)
     }
 
     /// Writes new content to a source.
@@ -56,14 +56,14 @@ impl ControlPlane {
     ) -> Result<()> {
         let object = runtime.object(mode, wave);
         let path = runtime_path(&runtime.name);
-        self.api.apply(MANAGER, &path, &object).await?;
+        self.api.apply_at(MANAGER, &path, &object).await?;
         let status = json!({
             "apiVersion": object["apiVersion"], "kind": RUNTIME_KIND,
             "metadata": { "name": runtime.name },
             "status": { "state": "Ready", "provisioningCompleted": true },
         });
         let path = format!("{path}/status");
-        self.api.apply(MANAGER, &path, &status).await
+        self.api.apply_at(MANAGER, &path, &status).await.map(drop)
     }
 
     /// Writes the Secret with the kubeconfig of a Runtime, as KIM does.
@@ -80,8 +80,7 @@ impl ControlPlane {
             },
             "data": { (key): BASE64.encode(text) },
         });
-        let path = secret_path(&runtime.id);
-        self.api.apply(MANAGER, &path, &object).await
+        self.api.apply(MANAGER, &object).await.map(drop)
     }
 
     pub(crate) async fn delete_kubeconfig(&self, runtime: &Runtime) -> Result<()> {

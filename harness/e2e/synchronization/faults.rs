@@ -11,9 +11,9 @@ use tokio::time::timeout;
 
 use super::clusters::Clusters;
 use super::source::Source;
-use crate::client::Answer;
 use crate::definitions::{check, eventually};
 use crate::rollout::filter;
+use testkit::client::Answer;
 
 impl Clusters {
     /// Rejects connections from KCP, or accepts them again. The test uses another address.

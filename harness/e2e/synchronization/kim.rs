@@ -27,10 +27,8 @@ use tokio_util::task::AbortOnDropHandle;
 use super::control_plane::{ControlPlane, runtime_path};
 use super::runtime_cluster::{deployment_path, webhook_path};
 use super::source::{Source, content};
-use crate::client::Client;
 use crate::definitions::PATIENCE;
-use crate::definitions::object::path;
-use crate::scenario::ObjectRef;
+use testkit::client::Client;
 use testkit::until::until;
 
 /// Handle of the double, which ends when the handle is dropped.
@@ -141,7 +139,7 @@ impl Destination {
             let copy = self.api.find(&path).await?;
             if copy.is_null() || content(&copy) != content(&original) {
                 let copy = bare(&original);
-                self.api.apply(KIM_FIELD_MANAGER, &path, &copy).await?;
+                self.api.apply_at(KIM_FIELD_MANAGER, &path, &copy).await?;
             }
         }
         let deployment = self.api.find(&deployment_path()).await?;
@@ -152,13 +150,9 @@ impl Destination {
             return Ok(());
         }
         for manifest in &self.manifests {
-            let text = |pointer| manifest.pointer(pointer).and_then(Value::as_str);
-            let kind = text("/kind").context("a manifest without a kind")?;
-            let name = text("/metadata/name").context("a manifest without a name")?;
-            let object = ObjectRef::new(kind, text("/metadata/namespace"), name);
-            let path = path(&self.api, &object).await?;
+            let path = self.api.path(manifest).await?;
             if !self.api.find(&path).await?.is_null() {
-                self.api.apply(KIM_FIELD_MANAGER, &path, manifest).await?;
+                self.api.apply(KIM_FIELD_MANAGER, manifest).await?;
                 continue;
             }
             let (collection, _) = path.rsplit_once('/').context("a path without a name")?;
@@ -176,7 +170,9 @@ pub(crate) async fn apply_configuration(api: &Client) -> Result<()> {
     let mut live = api.get(&path).await?.object;
     let metadata = live["metadata"].as_object_mut().context("no metadata")?;
     metadata.retain(|field, _| ["annotations", "labels", "name"].contains(&field.as_str()));
-    api.apply(CA_BUNDLE_MANAGER, &path, &live).await
+    api.apply_at(CA_BUNDLE_MANAGER, &path, &live)
+        .await
+        .map(drop)
 }
 
 /// Returns an object of KCP with only the name in its metadata.

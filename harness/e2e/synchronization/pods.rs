@@ -15,9 +15,9 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::source::{FURTHER, LIVE, TRUST_BUNDLE_FILE};
 use crate::admission::webhook::{TRUST_BUNDLE, VOLUME};
-use crate::client::{Answer, Client};
 use crate::definitions::pod::{containers, named, pull_secrets};
 use crate::definitions::{Stream, eventually, random};
+use testkit::client::{Answer, Client};
 
 /// A task that creates Pods until its end, and at least [`MINIMUM`].
 pub(crate) type PodStream = Stream<Tally>;

@@ -18,7 +18,6 @@ use super::controller::Installation;
 use super::kim::{Kim, Running};
 use super::pods::{PodStream, Tally};
 use super::runtime_cluster::RuntimeCluster;
-use crate::client::Client;
 use crate::definitions::source::keys;
 use crate::install::Fixtures;
 use crate::runner::{Environments, Selection};
@@ -26,6 +25,7 @@ use crate::scenario::{Cluster, Environment};
 use clusters::evidence::Evidence;
 use clusters::images::{self, Role};
 use clusters::setup::Setup;
+use testkit::client::Client;
 
 /// Free sets of clusters, and the channel through which used sets are returned.
 pub struct ClustersPool {

@@ -18,9 +18,9 @@ use sha2::{Digest as _, Sha256};
 use super::control_plane::named_config_map;
 use super::source::{Source, content};
 use crate::admission::webhook::{Webhook, opted_in};
-use crate::client::Client;
 use crate::definitions::{check, eventually};
 use clusters::cluster::Cluster;
+use testkit::client::Client;
 use testkit::json::{items, namespace};
 
 pub(crate) struct RuntimeCluster {

@@ -6,11 +6,11 @@ use testkit::json::namespace;
 
 use super::environment::Watching;
 use super::kyma;
-use crate::client::Write;
 use crate::definitions::random;
 use crate::gateway::NODE_PORT;
 use crate::rollout::filter;
 use crate::scenario::ObjectRef;
+use testkit::client::Write;
 
 impl Watching {
     /// Injects a fault of KCP, by its name in steps, or ends it. Ending a fault that is not injected is not an error.

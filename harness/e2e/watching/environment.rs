@@ -20,7 +20,6 @@ use super::certificates::{fresh_authority, gateway_certificates, watcher_certifi
 use super::manager::Manager;
 use super::runtime::{REPLICAS, WatchedRuntime};
 use super::{DOMAIN, LIFECYCLE, MANAGERS, PINNED, RUNTIME};
-use crate::client::Client;
 use crate::definitions::eventually;
 use crate::gateway::{Gateway, publish_host, secret};
 use crate::install::{apply, printed, this_machine, with_image};
@@ -31,6 +30,7 @@ use clusters::images::{self, Image, Role};
 use clusters::progress;
 use clusters::run::Run;
 use clusters::setup::{Setup, definitions};
+use testkit::client::Client;
 use testkit::until::until;
 
 /// KCP with its gateway and managers, and the runtime with the watcher.

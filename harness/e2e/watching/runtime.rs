@@ -11,7 +11,6 @@ use testkit::json::namespace;
 use testkit::metrics::Samples;
 
 use super::{FOLLOW_UP_DELAY, HEARTBEAT_INTERVAL, WATCHERS};
-use crate::client::{Answer, Client, Write};
 use crate::definitions::pod::restarts;
 use crate::definitions::{check, eventually};
 use crate::gateway::{Certificates, HOST};
@@ -19,6 +18,7 @@ use crate::install::{apply, printed};
 use crate::rollout::{Workload, count, kill};
 use clusters::cluster::Cluster;
 use clusters::evidence::Evidence;
+use testkit::client::{Answer, Client, Write};
 
 pub(crate) struct WatchedRuntime {
     pub(crate) cluster: Cluster,

@@ -14,10 +14,10 @@ use futures::future::LocalBoxFuture;
 use testkit::metrics::Samples;
 
 use super::environment::Watching;
-use crate::client::Client;
 use crate::definitions::{Stream, eventually};
 use crate::runner::{Environments, Selection};
 use crate::scenario::{Cluster, Environment, ObjectRef};
+use testkit::client::Client;
 
 /// The shared environment, and the state of one scenario.
 pub(crate) struct View {
