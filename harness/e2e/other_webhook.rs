@@ -13,6 +13,8 @@ use serve::pair::CertificatePair;
 use serve::{Options, Server, TlsHandle, server_config};
 use testkit::client::Client;
 use testkit::json::{items, text};
+use testkit::pki::Authority;
+use testkit::pki::rcgen::SanType;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -25,9 +27,11 @@ pub(crate) async fn serve<D: Future<Output = Value> + Send>(
     decide: impl Fn(Value) -> D + Clone + Send + Sync + 'static,
 ) -> Result<(Value, JoinHandle<()>)> {
     let host = this_machine(node)?;
-    let made = rcgen::generate_simple_self_signed([host.to_string()])?;
-    let (ca_pem, key) = (made.cert.pem(), made.signing_key.serialize_pem());
-    let pair = CertificatePair::from_pem(ca_pem.as_bytes(), key.as_bytes())?;
+    let ca = Authority::new("other webhook")?;
+    let leaf = ca.leaf_with("other webhook", |it| {
+        it.subject_alt_names = vec![SanType::IpAddress(host)];
+    })?;
+    let pair = CertificatePair::from_pem(leaf.pem.as_bytes(), leaf.key_pem().as_bytes())?;
     let options = Options::tls(TlsHandle::new(server_config(&pair)?));
     let server = Server::bind((host, 0).into(), options).await?;
     let url = format!("https://{}/", server.local_addr());
@@ -46,7 +50,7 @@ pub(crate) async fn serve<D: Future<Output = Value> + Send>(
             tracing::error!(%error, "the other webhook ended");
         }
     });
-    let config = json!({ "url": url, "caBundle": BASE64.encode(ca_pem) });
+    let config = json!({ "url": url, "caBundle": BASE64.encode(ca.pem()) });
     Ok((config, task))
 }
 

@@ -10,7 +10,6 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use clusters::control_plane::runtime_id;
-use rcgen::{CertificateParams, SanType};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{CipherSuite, ServerConfig};
 use rustls_pki_types::CertificateDer;
@@ -18,6 +17,7 @@ use serde_json::json;
 use testkit::apiserver::Behavior;
 use testkit::json::kubeconfig;
 use testkit::pki;
+use testkit::pki::rcgen::{CertificateParams, SanType};
 
 pub(super) struct Identity {
     pub(super) id: String,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::ready;
-use rcgen::SanType;
+use testkit::pki::rcgen::SanType;
 
 use super::prelude::*;
 use super::tls::SERVICE;
