@@ -1,5 +1,6 @@
 //! Replicas that compete for one Lease of an API server.
 
+use std::future::ready;
 use std::sync::{Arc, Mutex};
 
 use http::{Request, Response};
@@ -8,8 +9,9 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use testkit::apiserver::respond::fault;
 use testkit::apiserver::{ApiServer, Reset};
+use testkit::until::until_every;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use tower::{ServiceExt as _, service_fn};
 
@@ -194,9 +196,8 @@ impl Replica {
 /// Waits with the paused clock, in steps that are short compared with each period of a Lease.
 pub(super) async fn until(what: &str, condition: impl Fn() -> bool) -> Duration {
     let began = Instant::now();
-    while !condition() {
-        assert!(began.elapsed() < 600 * SECOND, "never came: {what}");
-        sleep(Duration::from_millis(10)).await;
-    }
+    let (pause, holds) = (Duration::from_millis(10), || ready(condition()));
+    let waited = until_every(pause, what, 600 * SECOND, holds);
+    waited.await.unwrap();
     began.elapsed()
 }

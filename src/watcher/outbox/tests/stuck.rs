@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rstest::rstest;
+use tokio::runtime::Builder;
 
 use super::disk::{Brake, FakeDisk, Operation};
 use super::fixture::{Fixture, LONG, LONG_LIMITS, Settings, event, manager, settings};
@@ -83,13 +84,12 @@ fn frozen_with(settings: Settings) -> (Fixture, Frozen) {
     (fixture, go)
 }
 
-/// Waits until the condition is true.
+/// Waits until the condition is true. The tests are not async, because a put blocks its thread.
 pub(super) fn until(mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + STUCK;
-    while !holds() {
-        assert!(Instant::now() < end, "never");
-        thread::sleep(Duration::from_millis(5));
-    }
+    let runtime = Builder::new_current_thread().enable_time().build();
+    let holds = || std::future::ready(holds());
+    let waited = testkit::until::until("the condition is true", STUCK, holds);
+    runtime.unwrap().block_on(waited).unwrap();
 }
 
 pub(super) fn put(fixture: &Fixture, number: u32) -> Stored {
