@@ -1,5 +1,6 @@
 //! Behavior of a cluster other than its stored objects, and faults of requests.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -68,6 +69,7 @@ pub(super) struct Fault {
 pub(super) enum Effect {
     /// Status code, and `Retry-After` in seconds.
     Status(u16, Option<u64>),
+    Answer(u16, String),
     Silence,
     LostAnswer,
     Reset,
@@ -103,6 +105,11 @@ impl FaultBuilder {
     /// Responds with this status and `Retry-After` in seconds, and does not execute the requests.
     pub fn status_after(self, code: u16, retry_after: u64) -> FaultHandle {
         self.with(Effect::Status(code, Some(retry_after)))
+    }
+
+    /// Responds with this status and body and does not execute the requests.
+    pub fn answer(self, code: u16, body: impl Display) -> FaultHandle {
+        self.with(Effect::Answer(code, body.to_string()))
     }
 
     /// Neither executes requests nor responds.

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::ApiServer;
 use super::behavior::{Effect, Fault};
 use super::respond::{Call, fault};
-use crate::tls::Body;
+use crate::tls::{Body, answer};
 
 /// Verb, resource and object of a request in the terms of RBAC; the verb of an apply is `apply`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -148,6 +148,9 @@ impl ApiServer {
             match effect {
                 Effect::Status(code, after) => {
                     return Ok(self.answered(number, fault(code, after), false));
+                }
+                Effect::Answer(code, body) => {
+                    return Ok(self.answered(number, answer(code, body), false));
                 }
                 Effect::Before(run) => run(self),
                 // If the sender was dropped, the hold has also ended.

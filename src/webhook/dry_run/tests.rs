@@ -1,12 +1,9 @@
 use std::sync::Arc;
 
 use api::config::Document;
-use kube::Config;
 use policy::admission::{Configuration, Settings};
 use rstest::rstest;
 use testkit::apiserver::ApiServer;
-use wiremock::matchers::{method, path};
-use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use super::*;
 
@@ -50,18 +47,16 @@ async fn only_an_invalid_volume_tells_that_bundles_are_not_projected(
     #[case] field: &str,
     #[case] expected: bool,
 ) {
-    let server = MockServer::start().await;
+    let server = ApiServer::new();
     let answer = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 422, "reason": "Invalid", "message": "no",
         "details": {"name": "rt-bootstrapper-projection", "kind": "Pod", "causes": [
             {"reason": "FieldValueInvalid", "message": "no", "field": field},
         ]},
     });
-    let mock = Mock::given(method("POST")).and(path("/api/v1/namespaces/kyma-system/pods"));
-    let answer = ResponseTemplate::new(422).set_body_json(answer);
-    mock.respond_with(answer).expect(1).mount(&server).await;
-    let client = Client::try_from(Config::new(server.uri().parse().unwrap())).unwrap();
-    let projected = projects(&client, "kyma-system", "roots").await;
+    let fault = server.fault("create pods").answer(422, answer);
+    let projected = projects(&server.client(), "kyma-system", "roots").await;
+    assert_eq!(fault.hits(), 1);
     assert_eq!(projected.unwrap(), expected);
 }
 

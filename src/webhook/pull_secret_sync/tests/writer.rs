@@ -8,19 +8,25 @@ use kube::{Client, Config};
 use policy::copies::RemovalCause;
 use rstest::rstest;
 use serde_json::{Value, json};
-use wiremock::matchers::{body_json, body_partial_json, header, method, path, query_param};
-use wiremock::{Mock, MockServer, ResponseTemplate};
+use testkit::apiserver::ApiServer;
 
 use super::super::state::{CopyAction, CopyTask};
 use super::super::writer::{WriteError, WriteResult};
-use super::{NAME, ONE, TWO, TYPE, copy};
+use super::{NAME, ONE, TWO, TYPE, copy, foreign};
 use crate::pull_secret_sync::{PullSecretMetrics, PullSecretSync};
 use crate::snapshot::{SecretContent, SnapshotStore};
 
-const SECRET: &str = "/api/v1/namespaces/a/secrets/registry-credentials";
+/// Returns a server that has the Namespace, and a copy if it is given.
+fn server(secret: Option<&Value>) -> ApiServer {
+    let server = ApiServer::new();
+    server.namespace("a");
+    if let Some(secret) = secret {
+        server.put(secret);
+    }
+    server
+}
 
-fn writer(server: &MockServer) -> PullSecretSync {
-    let client = Client::try_from(Config::new(server.uri().parse().unwrap())).unwrap();
+fn writer(client: Client) -> PullSecretSync {
     let reporter = Reporter {
         controller: "rt-bootstrapper".to_owned(),
         instance: Some("pod-1".to_owned()),
@@ -36,15 +42,22 @@ fn writer(server: &MockServer) -> PullSecretSync {
     }
 }
 
+async fn execute(server: &ApiServer, action: CopyAction) -> Result<WriteResult, WriteError> {
+    writer(server.client()).execute(&task(action)).await
+}
+
 fn source() -> Arc<SecretContent> {
     let docker_config = br#"{"auths":{"one":{}}}"#.to_vec();
     Arc::new(SecretContent { docker_config })
 }
 
-fn identity() -> Preconditions {
+/// Returns UID and version of the stored Secret.
+fn identity(server: &ApiServer) -> Preconditions {
+    let secret = server.get("secrets", "a", NAME).unwrap();
+    let text = |key: &str| secret["metadata"][key].as_str().map(str::to_owned);
     Preconditions {
-        uid: Some("uid-a".to_owned()),
-        resource_version: Some("5".to_owned()),
+        uid: text("uid"),
+        resource_version: text("resourceVersion"),
     }
 }
 
@@ -57,112 +70,92 @@ fn task(action: CopyAction) -> CopyTask {
     }
 }
 
-fn status(code: u16, reason: &str, details: &Value) -> ResponseTemplate {
-    ResponseTemplate::new(code).set_body_json(json!({
+fn status(code: u16, reason: &str, details: &Value) -> (u16, Value) {
+    let status = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
         "message": format!("no: {ONE}"), "details": details,
-    }))
-}
-
-async fn answering(verb: &str, answer: ResponseTemplate) -> MockServer {
-    let server = MockServer::start().await;
-    let mock = Mock::given(method(verb)).and(path(SECRET));
-    mock.respond_with(answer).expect(1).mount(&server).await;
-    server
-}
-
-fn copied() -> ResponseTemplate {
-    ResponseTemplate::new(200).set_body_json(copy("a", ONE))
+    });
+    (code, status)
 }
 
 #[tokio::test]
 async fn a_copy_is_applied_whole_by_our_manager_with_force() {
-    let server = MockServer::start().await;
-    Mock::given(method("PATCH"))
-        .and(path(SECRET))
-        .and(query_param("fieldManager", "rt-bootstrapper"))
-        .and(query_param("force", "true"))
-        .and(header("content-type", "application/apply-patch+yaml"))
-        .and(body_json(json!({
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {
-                "name": NAME,
-                "namespace": "a",
-                "labels": {"rt-bootstrapper.kyma-project.io/pull-secret-copy": "true"},
-            },
-            "type": TYPE,
-            "data": {".dockerconfigjson": ONE},
-        })))
-        .respond_with(copied())
-        .expect(1)
-        .mount(&server)
-        .await;
-    let done = writer(&server)
-        .execute(&task(CopyAction::Update(source())))
-        .await;
+    let server = server(None);
+    let done = execute(&server, CopyAction::Update(source())).await;
     let Ok(WriteResult::Written(Some(state))) = done else {
         panic!("{done:?}");
     };
-    assert_eq!(state.identity, identity());
+    assert_eq!(state.identity, identity(&server));
+    let [applied] = &server.requests_of("apply secrets a/registry-credentials")[..] else {
+        panic!("{:?}", server.writes());
+    };
+    for parameter in ["fieldManager=rt-bootstrapper", "force=true"] {
+        assert!(applied.uri.contains(parameter), "{}", applied.uri);
+    }
+    let expected = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": NAME,
+            "namespace": "a",
+            "labels": {"rt-bootstrapper.kyma-project.io/pull-secret-copy": "true"},
+        },
+        "type": TYPE,
+        "data": {".dockerconfigjson": ONE},
+    });
+    assert_eq!(applied.body, expected);
 }
 
-fn removal_task() -> CopyTask {
-    task(CopyAction::Remove(identity(), RemovalCause::SourceDeleted))
-}
-
-fn removal() -> Value {
-    json!({"preconditions": {"uid": "uid-a", "resourceVersion": "5"}})
+fn removal(identity: Preconditions) -> CopyAction {
+    CopyAction::Remove(identity, RemovalCause::SourceDeleted)
 }
 
 #[tokio::test]
 async fn a_removal_names_uid_and_version() {
-    let server = MockServer::start().await;
-    Mock::given(method("DELETE"))
-        .and(path(SECRET))
-        .and(body_partial_json(removal()))
-        .respond_with(ResponseTemplate::new(200).set_body_json(json!({"kind": "Status"})))
-        .expect(1)
-        .mount(&server)
-        .await;
-    let done = writer(&server).execute(&removal_task()).await;
+    let server = server(Some(&copy("a", ONE)));
+    let identity = identity(&server);
+    let done = execute(&server, removal(identity.clone())).await;
     assert!(matches!(done, Ok(WriteResult::Written(None))), "{done:?}");
+    let [deleted] = &server.requests_of("delete secrets a/registry-credentials")[..] else {
+        panic!("{:?}", server.writes());
+    };
+    assert_eq!(deleted.body["preconditions"], json!(identity));
+    assert_eq!(server.get("secrets", "a", NAME), None);
 }
 
 #[tokio::test]
 async fn what_is_gone_already_is_removed() {
-    let server = answering("DELETE", status(404, "NotFound", &json!(null))).await;
-    let done = writer(&server).execute(&removal_task()).await;
+    let server = server(Some(&copy("a", ONE)));
+    let identity = identity(&server);
+    server.remove("secrets", "a", NAME);
+    let done = execute(&server, removal(identity)).await;
     assert!(matches!(done, Ok(WriteResult::Written(None))), "{done:?}");
 }
 
 #[tokio::test]
 async fn what_another_client_put_in_its_place_is_neither_removed_nor_overwritten() {
-    let server = answering("DELETE", status(409, "Conflict", &json!(null))).await;
-    let recreate = task(CopyAction::Recreate(identity(), source()));
-    let error = writer(&server).execute(&recreate).await.unwrap_err();
+    let server = server(Some(&copy("a", TWO)));
+    let earlier = identity(&server);
+    server.put(&foreign("a"));
+    let error = execute(&server, CopyAction::Recreate(earlier, source())).await;
+    let error = error.unwrap_err();
     assert!(matches!(error, WriteError::Changed), "{error:?}");
-    assert_eq!(server.received_requests().await.unwrap().len(), 1);
+    assert_eq!(server.received(), 1);
 }
 
 #[tokio::test]
 async fn another_shape_is_removed_and_then_applied() {
-    let server = answering(
-        "DELETE",
-        ResponseTemplate::new(200).set_body_json(json!({"kind": "Status"})),
-    )
-    .await;
-    let mock = Mock::given(method("PATCH")).and(path(SECRET));
-    mock.respond_with(copied()).expect(1).mount(&server).await;
-    let recreate = task(CopyAction::Recreate(identity(), source()));
-    let done = writer(&server).execute(&recreate).await;
+    let mut other = copy("a", ONE);
+    other["type"] = json!("Opaque");
+    let server = server(Some(&other));
+    let recreate = CopyAction::Recreate(identity(&server), source());
+    let done = execute(&server, recreate).await;
     assert!(
         matches!(done, Ok(WriteResult::Written(Some(_)))),
         "{done:?}"
     );
-    let requests = server.received_requests().await.unwrap();
-    let methods: Vec<String> = requests.iter().map(|it| it.method.to_string()).collect();
-    assert_eq!(methods, ["DELETE", "PATCH"]);
+    let writes = ["delete", "apply"].map(|it| format!("{it} secrets a/{NAME}"));
+    assert_eq!(server.writes(), writes);
 }
 
 #[rstest]
@@ -175,20 +168,17 @@ async fn another_shape_is_removed_and_then_applied() {
 #[case::conflict(status(409, "Conflict", &json!(null)), "changed")]
 #[case::invalid(status(422, "Invalid", &json!(null)), "refused")]
 #[case::broken(status(500, "InternalError", &json!(null)), "refused")]
-#[case::no_secret(ResponseTemplate::new(200).set_body_string(format!("\"{ONE}\"")), "unreadable")]
-#[case::an_admission_plugin_changed_it(
-    ResponseTemplate::new(200).set_body_json(copy("a", TWO)),
-    "not_taken"
-)]
+#[case::no_secret((200, json!(ONE)), "unreadable")]
+#[case::an_admission_plugin_changed_it((200, copy("a", TWO)), "not_taken")]
 #[tokio::test]
 async fn a_failure_says_what_it_is_and_nothing_of_the_value(
-    #[case] answer: ResponseTemplate,
+    #[case] (code, answer): (u16, Value),
     #[case] kind: &str,
 ) {
-    let server = answering("PATCH", answer).await;
-    let result = writer(&server)
-        .execute(&task(CopyAction::Update(source())))
-        .await;
+    let server = server(None);
+    let fault = server.fault("apply secrets").answer(code, answer);
+    let result = execute(&server, CopyAction::Update(source())).await;
+    assert_eq!(fault.hits(), 1);
     let error = result.unwrap_err();
     assert_eq!(error.reason(), kind);
     // Texts of authorizers and quotas are an exception, because they contain only names and counts.
@@ -198,38 +188,30 @@ async fn a_failure_says_what_it_is_and_nothing_of_the_value(
 
 #[tokio::test]
 async fn a_server_that_is_away_is_an_error_of_its_own() {
-    let server = MockServer::start().await;
-    let writer = writer(&server);
-    let uri = server.uri();
-    drop(server);
-    let config = Config::new(uri.replace("127.0.0.1", "127.0.0.2").parse().unwrap());
-    let writer = PullSecretSync {
-        client: Client::try_from(config).unwrap(),
-        ..writer
-    };
+    // No test listens on this address.
+    let config = Config::new("http://127.0.0.2:1".parse().unwrap());
+    let writer = writer(Client::try_from(config).unwrap());
     let result = writer.execute(&task(CopyAction::Update(source()))).await;
     assert_eq!(result.unwrap_err().reason(), "transport");
 }
 
 #[tokio::test]
 async fn a_foreign_secret_is_reported_where_it_is() {
-    let server = MockServer::start().await;
-    Mock::given(method("POST"))
-        .and(path("/apis/events.k8s.io/v1/namespaces/a/events"))
-        .and(body_partial_json(json!({
-            "reason": "PullSecretConflict",
-            "type": "Warning",
-            "regarding": {"kind": "Secret", "namespace": "a", "name": NAME, "uid": "uid-a"},
-            "reportingController": "rt-bootstrapper",
-        })))
-        .respond_with(ResponseTemplate::new(201).set_body_json(json!({
-            "metadata": {"name": "e", "namespace": "a"}, "eventTime": null,
-        })))
-        .expect(1)
-        .mount(&server)
-        .await;
-    let done = writer(&server)
-        .execute(&task(CopyAction::Report(identity().uid)))
-        .await;
+    let server = server(Some(&foreign("a")));
+    let uid = identity(&server).uid;
+    let done = execute(&server, CopyAction::Report(uid.clone())).await;
     assert!(matches!(done, Ok(WriteResult::Reported)), "{done:?}");
+    let [event] = &server.requests_of("create events")[..] else {
+        panic!("{:?}", server.writes());
+    };
+    assert!(
+        event
+            .uri
+            .starts_with("/apis/events.k8s.io/v1/namespaces/a/events")
+    );
+    let (body, regarding) = (&event.body, &event.body["regarding"]);
+    let fields = ["reason", "type", "reportingController"].map(|it| &body[it]);
+    assert_eq!(fields, ["PullSecretConflict", "Warning", "rt-bootstrapper"]);
+    let fields = ["kind", "namespace", "name", "uid"].map(|it| &regarding[it]);
+    assert_eq!(fields, ["Secret", "a", NAME, &uid.unwrap()]);
 }
