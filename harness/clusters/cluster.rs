@@ -31,7 +31,7 @@ use testkit::until::until;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use self::container::{API_PORT, of_cluster};
+use self::container::{API_PORT, KUBECONFIG, of_cluster};
 use crate::docker::{self, Output};
 use crate::images::{Image, digest};
 use crate::run::Run;
@@ -206,7 +206,6 @@ async fn ready(client: &kube::Client, has_node: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-const KUBECONFIG: &str = "/etc/rancher/k3s/k3s.yaml";
 const INSIDE: &str = "https://127.0.0.1:6443";
 const KUBECONFIG_TIMEOUT: Duration = Duration::from_mins(1);
 const IMPORT_TIME: Duration = Duration::from_mins(5);

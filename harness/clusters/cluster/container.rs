@@ -115,9 +115,7 @@ pub(super) fn of_cluster(
     options: &ClusterOptions,
     slot: &Slot,
 ) -> ContainerRequest<GenericImage> {
-    // Not "Node controller sync successful": k3s's flannel prints it, so a cluster without a node never does.
-    let (image, ready) = (provider.to_string(), "k3s is up and running");
-    let mut request = request(&image, slot, API_PORT, ready)
+    let mut request = request(&provider.to_string(), slot, API_PORT, READY)
         .with_startup_timeout(START_TIME)
         .with_hostname(&options.name)
         .with_cmd(options.command(provider));
@@ -151,6 +149,11 @@ fn append(log: &Path, frame: &LogFrame) {
     }
 }
 
+/// Line of the log of a ready API server. It is not "Node controller sync successful": k3s's flannel prints that line, so a
+/// cluster without a node never does.
+const READY: &str = "k3s is up and running";
+/// Kubeconfig of an administrator, in the container.
+pub(super) const KUBECONFIG: &str = "/etc/rancher/k3s/k3s.yaml";
 pub(super) const API_PORT: ContainerPort = ContainerPort::Tcp(6443);
 const START_TIME: Duration = Duration::from_mins(3);
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -189,6 +192,14 @@ mod tests {
         assert_eq!(request.expose_ports(), [ContainerPort::Tcp(6443)]);
         let ready = format!("{:?}", request.ready_conditions());
         assert!(ready.contains("k3s is up and running"), "{ready}");
+        assert_eq!(KUBECONFIG, "/etc/rancher/k3s/k3s.yaml");
+        let server = workspace::root().join("harness/images/kube/server.go");
+        let server = std::fs::read_to_string(server).unwrap();
+        for (constant, value) in [("apiIsUp", READY), ("adminFile", KUBECONFIG)] {
+            let mut lines = server.lines().filter_map(|it| it.split_once(" = "));
+            let defined = lines.find(|it| it.0.trim() == constant).unwrap();
+            assert_eq!(defined.1, format!("{value:?}"), "{constant}");
+        }
         let files = options.registry_files();
         assert_eq!(files[0].1, "PEM");
         assert_eq!(files[1].0, "/etc/rancher/k3s/registries.yaml");
