@@ -44,6 +44,10 @@ enum Command {
     /// Build the release binary and check its size limit.
     ReleaseSize,
     /// Set up, then run all tests of the workspace, with clusters.
+    ///
+    /// It takes no arguments for cargo or the tests, because it runs three groups of tests side by side, and the suites among
+    /// them are chosen by other arguments than unit tests. Use `cargo test --workspace --features e2e/clusters -- NAME` for
+    /// tests with this name, and `cargo harness e2e` for scenarios.
     Verify(Choice),
     /// Set up, then run one suite of features on clusters.
     E2e(E2eArgs),
