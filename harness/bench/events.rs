@@ -8,6 +8,7 @@ mod failures;
 mod floods;
 mod kcp;
 mod listener;
+mod rotation;
 mod watcher;
 
 use clap::ValueEnum;
@@ -32,6 +33,8 @@ pub enum Part {
     Outage,
     /// Latency and memory while hostile clients hold connections and incomplete requests.
     Floods,
+    /// Failed handshakes and loss while the CA of both sides is rotated.
+    Rotation,
 }
 
 pub(crate) async fn measure(bench: &Bench, part: Part) -> anyhow::Result<Table> {
@@ -42,5 +45,6 @@ pub(crate) async fn measure(bench: &Bench, part: Part) -> anyhow::Result<Table> 
         Part::Kills => Box::pin(failures::kills(bench)).await,
         Part::Outage => Box::pin(failures::outage(bench)).await,
         Part::Floods => Box::pin(floods::measure(bench)).await,
+        Part::Rotation => Box::pin(rotation::measure(bench)).await,
     }
 }

@@ -21,8 +21,8 @@ use crate::environment::Bench;
 use clusters::progress::tail;
 use clusters::workspace;
 use testkit::metrics::Samples;
-use testkit::pki::Authority;
 use testkit::pki::rcgen::SanType;
+use testkit::pki::{Authority, Leaf};
 use testkit::tls::RawClient;
 use testkit::until::{holds, until, until_every};
 
@@ -173,10 +173,16 @@ impl<'a> Program<'a> {
     ) -> anyhow::Result<Self> {
         let program = Self::new(bench, name)?;
         let leaf = authority.leaf_with(name, |params| params.subject_alt_names.extend(further))?;
-        fs::write(program.file("ca.crt"), authority.pem())?;
-        fs::write(program.file("tls.crt"), &leaf.pem)?;
-        fs::write(program.file("tls.key"), leaf.key_pem())?;
+        program.write_certificate(authority.pem(), &leaf)?;
         Ok(program)
+    }
+
+    /// Writes the files of [`Program::with_certificate`], with this bundle of CAs in PEM.
+    pub(crate) fn write_certificate(&self, bundle: &str, leaf: &Leaf) -> anyhow::Result<()> {
+        fs::write(self.file("ca.crt"), bundle)?;
+        fs::write(self.file("tls.crt"), &leaf.pem)?;
+        fs::write(self.file("tls.key"), leaf.key_pem())?;
+        Ok(())
     }
 
     pub(crate) fn start_as(&self, binary: &Path, arguments: &[String]) -> anyhow::Result<Process> {

@@ -125,9 +125,7 @@ impl Authority {
     pub fn client_verifier(
         &self,
     ) -> Result<Arc<dyn ClientCertVerifier>, rustls::server::VerifierBuilderError> {
-        let roots = Arc::new(self.roots());
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider()).build()?;
-        Ok(verifier)
+        client_verifier(self.roots())
     }
 }
 
@@ -154,9 +152,18 @@ impl Leaf {
         alpn: &[&str],
         clients: Option<&Authority>,
     ) -> Result<ServerConfig, rustls::Error> {
+        self.server_config_of(alpn, clients.map(Authority::roots))
+    }
+
+    /// Returns the same configuration for clients of several CAs.
+    pub fn server_config_of(
+        &self,
+        alpn: &[&str],
+        clients: Option<RootCertStore>,
+    ) -> Result<ServerConfig, rustls::Error> {
         let builder = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()?;
-        let builder = match clients.map(Authority::client_verifier) {
+        let builder = match clients.map(client_verifier) {
             Some(verifier) => builder.with_client_cert_verifier(
                 verifier.map_err(|error| rustls::Error::General(error.to_string()))?,
             ),
@@ -166,6 +173,13 @@ impl Leaf {
         config.alpn_protocols = protocols(alpn);
         Ok(config)
     }
+}
+
+fn client_verifier(
+    roots: RootCertStore,
+) -> Result<Arc<dyn ClientCertVerifier>, rustls::server::VerifierBuilderError> {
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+    builder.build()
 }
 
 /// Returns the configuration of a client that trusts these roots and has an optional client certificate.

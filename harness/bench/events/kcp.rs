@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use futures::StreamExt as _;
+use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -27,11 +28,11 @@ use listener::{
 };
 use pem::{EncodeConfig, LineEnding, Pem};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use rustls::ServerConfig;
+use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::CertificateDer;
 use sha2::{Digest as _, Sha256};
 use testkit::locked;
-use testkit::pki::Authority;
+use testkit::pki::{Authority, Leaf};
 use testkit::until::until;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -48,7 +49,7 @@ pub(super) struct Kcp {
     pub(super) authority: Authority,
     pub(super) gateway: Gateway,
     pub(super) events: Arc<ReceivedEvents>,
-    _operator: Operator,
+    operator: Operator,
 }
 
 impl Kcp {
@@ -62,8 +63,34 @@ impl Kcp {
             gateway: Gateway::start(&authority, operator.address).await?,
             authority,
             events,
-            _operator: operator,
+            operator,
         })
+    }
+
+    /// Changes the CAs of clients that gateway and listener accept, and the certificate of the gateway.
+    pub(super) fn rotate(&self, trusted: &Trusted, leaf: &Leaf) -> anyhow::Result<()> {
+        self.operator
+            .trust_anchors
+            .replace(trusted.pem.as_bytes())?;
+        let config = leaf.server_config_of(&[], Some(trusted.roots.clone()))?;
+        *locked(&self.gateway.forwarder.tls) = Arc::new(config);
+        Ok(())
+    }
+}
+
+/// A bundle of CAs.
+pub(super) struct Trusted {
+    pub(super) pem: String,
+    pub(super) roots: RootCertStore,
+}
+
+impl Trusted {
+    pub(super) fn new(authorities: &[&Authority]) -> Self {
+        let roots = authorities.iter().flat_map(|it| it.roots().roots);
+        Self {
+            pem: authorities.iter().map(|it| it.pem()).collect(),
+            roots: roots.collect(),
+        }
     }
 }
 
@@ -79,6 +106,7 @@ pub(super) enum Mode {
 pub(super) struct Operator {
     address: SocketAddr,
     pub(super) liveness: Liveness,
+    trust_anchors: TrustAnchors,
     _ends: DropGuard,
 }
 
@@ -91,7 +119,7 @@ impl Operator {
         mut take: impl FnMut(Event) + Send + 'static,
     ) -> anyhow::Result<Self> {
         let trust_anchors = TrustAnchors::from_pem(authority.as_bytes())?;
-        let check = CertificateCheck::new(trust_anchors, RuntimeIdFromCommonName);
+        let check = CertificateCheck::new(trust_anchors.clone(), RuntimeIdFromCommonName);
         let builder = Listener::builder(address, MANAGER).authentication(check);
         let (runnable, mut notifications) = builder.build()?;
         let liveness = runnable.liveness();
@@ -109,6 +137,7 @@ impl Operator {
         Ok(Self {
             address,
             liveness,
+            trust_anchors,
             _ends: ending.drop_guard(),
         })
     }
@@ -125,10 +154,11 @@ impl Gateway {
     pub(super) async fn start(authority: &Authority, listener: SocketAddr) -> anyhow::Result<Self> {
         let leaf = authority.leaf("gateway")?;
         let forwarder = Forwarder {
-            tls: Arc::new(leaf.server_config(&[], Some(authority))?),
+            tls: Mutex::new(Arc::new(leaf.server_config(&[], Some(authority))?)),
             listener,
             client: Client::builder(TokioExecutor::new()).build_http(),
             handshakes: AtomicU64::new(0),
+            failed_handshakes: AtomicU64::new(0),
             permits: Semaphore::new(UPSTREAM),
         };
         let mut gateway = Self {
@@ -159,13 +189,20 @@ impl Gateway {
     pub(super) fn handshakes(&self) -> u64 {
         self.forwarder.handshakes.load(Ordering::Relaxed)
     }
+
+    pub(super) fn failed_handshakes(&self) -> u64 {
+        self.forwarder.failed_handshakes.load(Ordering::Relaxed)
+    }
 }
 
 struct Forwarder {
-    tls: Arc<ServerConfig>,
+    /// Configuration of new connections. Those with an earlier one are closed after their next response, as Envoy drains the
+    /// connections of a listener that has changed.
+    tls: Mutex<Arc<ServerConfig>>,
     listener: SocketAddr,
     client: Client<HttpConnector, Incoming>,
     handshakes: AtomicU64,
+    failed_handshakes: AtomicU64,
     permits: Semaphore,
 }
 
@@ -182,8 +219,14 @@ impl Forwarder {
 
     async fn serve(self: Arc<Self>, tcp: TcpStream, mode: Mode) -> anyhow::Result<()> {
         tcp.set_nodelay(true)?;
-        let stream = TlsAcceptor::from(Arc::clone(&self.tls)).accept(tcp).await?;
-        self.handshakes.fetch_add(1, Ordering::Relaxed);
+        let tls = Arc::clone(&locked(&self.tls));
+        let accepted = TlsAcceptor::from(Arc::clone(&tls)).accept(tcp).await;
+        let counter = match &accepted {
+            Ok(_) => &self.handshakes,
+            Err(_) => &self.failed_handshakes,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        let stream = accepted?;
         let chain = stream.get_ref().1.peer_certificates();
         let certificate = chain.and_then(<[_]>::first).context("no certificate")?;
         let header = HeaderValue::try_from(forwarded(certificate))?;
@@ -191,7 +234,12 @@ impl Forwarder {
             if mode == Mode::Hanging {
                 std::future::pending::<()>().await;
             }
-            self.forward(request, header.clone()).await
+            let mut response = self.forward(request, header.clone()).await?;
+            if !Arc::ptr_eq(&tls, &locked(&self.tls)) {
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(CONNECTION, close);
+            }
+            anyhow::Ok(response)
         });
         let io = TokioIo::new(stream);
         Ok(http1::Builder::new().serve_connection(io, service).await?)
