@@ -1,3 +1,6 @@
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
 use rstest::rstest;
 use testkit::pki::rcgen::CertificateParams;
 use testkit::pki::{Authority, expired};
@@ -373,4 +376,123 @@ fn a_key_is_not_in_debug_output() {
     let pki = Pki::new();
     let leaf = leaf(&pki.old);
     assert_eq!(format!("{leaf:?}"), "KeyPair");
+}
+
+/// What happens between two reconciles.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// cert-manager replaces the CA by a new one.
+    RotateCA,
+    /// cert-manager issues a certificate of the current CA for the gateway.
+    IssueLeaf,
+    /// Every reachable runtime reports the bundle.
+    Acknowledge,
+    /// Time passes.
+    Wait(i64),
+    /// Another client removes the annotation of the live Secret.
+    LoseAnnotation,
+    /// Another replica leads, which knows only the live Secret.
+    ChangeLeader,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        Just(Step::RotateCA),
+        Just(Step::IssueLeaf),
+        Just(Step::Acknowledge),
+        (1..3 * SHORT_GRACE).prop_map(Step::Wait),
+        Just(Step::LoseAnnotation),
+        Just(Step::ChangeLeader),
+    ]
+}
+
+/// A grace period that is shorter than the time between two rotations in some cases, and longer in others.
+const SHORT_GRACE: i64 = 60;
+
+/// The CAs of all cases, each with a certificate of the gateway.
+static AUTHORITIES: LazyLock<Vec<(Authority, KeyPair)>> = LazyLock::new(|| {
+    let authority = |_| Authority::new("klm-watcher-selfsigned-ca").unwrap();
+    let pair = |it: Authority| (leaf(&it), it);
+    let pairs = (0..=MOST_STEPS).map(authority).map(pair);
+    pairs.map(|(leaf, it)| (it, leaf)).collect()
+});
+
+const MOST_STEPS: usize = 12;
+
+/// The live Secret, and what the controller remembers of it.
+#[derive(Default)]
+struct Live {
+    secret: Option<(String, KeyPair, Option<i64>)>,
+    published: Option<(String, i64)>,
+    acknowledged: Option<String>,
+}
+
+impl Live {
+    fn reconcile(&mut self, ca: &Authority, leaf: &KeyPair, now: i64) -> Gateway {
+        let (bundle, pair, added) = match &self.secret {
+            Some((bundle, pair, added)) => (Some(bundle.as_bytes()), Some(pair), *added),
+            None => (None, None, None),
+        };
+        let published = self.published.as_ref();
+        let desired = decided(GatewayState {
+            live_bundle: bundle,
+            live_pair: pair,
+            published: published.map(|(bundle, added)| (bundle.as_bytes(), *added)),
+            ca_added: added,
+            is_acknowledged: bundle
+                .is_some_and(|it| self.acknowledged.as_deref() == Some(&bundle_sha256(it))),
+            grace_period: SHORT_GRACE,
+            now,
+            ..state(ca, Some(leaf))
+        });
+        let secret = (desired.bundle.clone(), desired.pair.clone());
+        self.secret = Some((secret.0, secret.1, Some(desired.ca_added)));
+        self.published = Some((desired.bundle.clone(), desired.ca_added));
+        desired
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// However often the CA is rotated within a grace period, and whenever the live Secret loses its annotation: a runtime trusts the issuer
+    /// of the certificate that the gateway presents if it has a bundle that it acknowledged or that is older than the grace period,
+    /// and the gateway trusts the issuer of every certificate that a runtime may have.
+    #[test]
+    fn every_side_trusts_the_other_during_rotations(steps in prop::collection::vec(step(), 1..MOST_STEPS)) {
+        let (mut live, mut now, mut current, mut issued) = (Live::default(), NOW, 0, 0);
+        // The bundles with the times since which every runtime may have them.
+        let mut bundles: Vec<(String, i64)> = Vec::new();
+        for step in std::iter::once(Step::Acknowledge).chain(steps) {
+            match step {
+                Step::RotateCA => current += 1,
+                Step::IssueLeaf => issued = current,
+                Step::Acknowledge => live.acknowledged = bundles.last().map(|(it, _)| bundle_sha256(it.as_bytes())),
+                Step::Wait(seconds) => now += seconds,
+                Step::LoseAnnotation => if let Some((_, _, added)) = &mut live.secret { *added = None },
+                Step::ChangeLeader => live.published = None,
+            }
+            let (ca, _) = &AUTHORITIES[current];
+            let desired = live.reconcile(ca, &AUTHORITIES[issued].1, now);
+            if bundles.last().is_none_or(|(it, _)| *it != desired.bundle) {
+                bundles.push((desired.bundle.clone(), now));
+            }
+            // A runtime has the last bundle that it acknowledged or that is older than the grace period, or a later one.
+            let is_old = |(bundle, since): &&(String, i64)| {
+                *since + SHORT_GRACE <= now || live.acknowledged.as_deref() == Some(&bundle_sha256(bundle.as_bytes()))
+            };
+            let first = bundles.iter().rposition(|it| is_old(&it)).unwrap_or(0);
+            let presented = CertificateInfo::first(&desired.pair.certificate).unwrap();
+            for (bundle, _) in &bundles[first..] {
+                let trusted = CertificateInfo::read_all(bundle.as_bytes()).unwrap();
+                prop_assert!(trusted.iter().any(|it| presented.is_issued_by(it)), "{:?}", step);
+            }
+            let accepted = CertificateInfo::read_all(desired.bundle.as_bytes()).unwrap();
+            for (authority, _) in &AUTHORITIES[..=current] {
+                let ca = CertificateInfo::first(authority.pem().as_bytes()).unwrap();
+                let is_bundled = bundles.iter().any(|(it, _)| it.contains(&ca.pem()));
+                prop_assert!(!is_bundled || accepted.contains(&ca), "{:?}", step);
+            }
+        }
+    }
 }
