@@ -18,6 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube_core::CustomResourceExt as _;
 use kube_derive::CustomResource;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::bootstrapper::Condition;
 
@@ -104,14 +105,11 @@ pub struct WatcherSpec {
     pub manager: Option<String>,
     /// Labels that a watched object has. When absent, objects with any labels are watched.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(
-        length(max = 64),
-        extend("additionalProperties" = {
-            "type": "string",
-            "maxLength": 63,
-            "pattern": "^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$"
-        })
-    )]
+    #[schemars(extend(
+        "maxProperties" = MAX_LABELS,
+        "additionalProperties" = label_value(),
+        "x-kubernetes-validations" = [label_keys_rule()]
+    ))]
     pub labels_to_watch: Option<BTreeMap<String, String>>,
     /// Watched resource.
     pub resource_to_watch: WatchedResource,
@@ -179,13 +177,66 @@ pub struct GatewayReference {
     pub selector: LabelSelector,
 }
 
+/// Maximum number of labels of a selector. An API server rejects a rule about the keys of a map of unlimited size.
+const MAX_LABELS: u32 = 64;
+
+/// Regular expression of the key of a label, apart from the length of its prefix ([`crate::syntax::is_label_key`]).
+const LABEL_KEY: &str = concat!(
+    "^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?",
+    "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+);
+
+/// Returns the schema of the value of a label.
+fn label_value() -> Value {
+    json!({
+        "type": "string",
+        "maxLength": 63,
+        "pattern": "^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$",
+    })
+}
+
+/// Returns an expression that is true for the key of a label.
+fn is_label_key(key: &str) -> String {
+    format!("{key}.matches('{LABEL_KEY}') && {key}.split('/')[0].size() <= 253")
+}
+
+/// Returns the validation of the keys of labels.
+fn label_keys_rule() -> Value {
+    let rule = format!("self.all(key, {})", is_label_key("key"));
+    json!({ "rule": rule, "message": "every key must be a valid label key: [prefix/]name" })
+}
+
+/// Returns the validations of a requirement of a label selector.
+fn requirement_rules() -> Value {
+    json!([
+        {
+            "rule": is_label_key("self.key"),
+            "message": "must be a valid label key: [prefix/]name",
+            "fieldPath": ".key",
+        },
+        {
+            "rule": "!(self.operator in ['In', 'NotIn']) || (has(self.values) && self.values.size() > 0)",
+            "message": "the operators In and NotIn need at least one value",
+        },
+        {
+            "rule": "self.operator in ['In', 'NotIn'] || !has(self.values) || self.values.size() == 0",
+            "message": "the operators Exists and DoesNotExist take no values",
+        },
+    ])
+}
+
 /// Returns the schema of a label selector, without the descriptions of the Kubernetes API.
 fn selector_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({
         "description": "Label selector of the Istio Gateways; an empty one selects all of the namespace.",
         "type": "object",
         "properties": {
-            "matchLabels": { "type": "object", "additionalProperties": { "type": "string" } },
+            "matchLabels": {
+                "type": "object",
+                "maxProperties": MAX_LABELS,
+                "additionalProperties": label_value(),
+                "x-kubernetes-validations": [label_keys_rule()],
+            },
             "matchExpressions": {
                 "type": "array",
                 "maxItems": 64,
@@ -200,9 +251,10 @@ fn selector_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
                             "type": "array",
                             "maxItems": 256,
                             "x-kubernetes-list-type": "atomic",
-                            "items": { "type": "string", "maxLength": 63 },
+                            "items": label_value(),
                         },
                     },
+                    "x-kubernetes-validations": requirement_rules(),
                 },
             },
         },

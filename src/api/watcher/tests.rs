@@ -74,6 +74,26 @@ fn the_schema_rejects_what_no_controller_could_use(
     }
 }
 
+/// The rules themselves are evaluated by an API server in `harness/testkit/tests/watcher_schema.rs`.
+#[rstest]
+#[case("app", true)]
+#[case("operator.kyma-project.io/watched-by", true)]
+#[case("a/A.b_c-1", true)]
+#[case("", false)]
+#[case("a b", false)]
+#[case("-a", false)]
+#[case("a/b/c", false)]
+#[case("/a", false)]
+#[case("a/", false)]
+#[case("A.b/c", false)]
+#[case("a..b/c", false)]
+#[case(&"a".repeat(64), false)]
+fn the_expression_of_a_label_key_is_that_of_the_controller(#[case] key: &str, #[case] valid: bool) {
+    let expression = regex::Regex::new(LABEL_KEY).unwrap();
+    assert_eq!(expression.is_match(key), valid);
+    assert_eq!(crate::syntax::is_label_key(key), valid);
+}
+
 #[test]
 fn a_public_watcher_is_read_and_written_unchanged() {
     let parsed: Watcher = serde_json::from_value(watcher()).unwrap();
