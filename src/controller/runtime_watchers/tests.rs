@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use policy::sync::Salt;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
-use testkit::apiserver::Recorded;
+use testkit::apiserver::{Recorded, Rights};
 use testkit::metrics::Samples;
 use testkit::pki::Authority;
 use tokio::task::JoinHandle;
@@ -95,6 +95,26 @@ fn kyma(name: &str, id: &str) -> Value {
     })
 }
 
+/// Returns the permissions on a runtime that docs/controller.md lists for the controller.
+fn documented_rights() -> Rights {
+    let page = include_str!("../../../docs/controller.md");
+    let (_, table) = page
+        .split_once("The controller `watchers` uses the same account.")
+        .unwrap();
+    let rows = table.lines().filter_map(|it| it.strip_prefix("| "));
+    let rules: Vec<Value> = rows
+        .skip(1)
+        .map(|row| {
+            let cells: Vec<&str> = row.split(" | ").collect();
+            let group = if cells[0] == "core" { "" } else { cells[0] };
+            let verbs: Vec<&str> = cells[2].split(", ").collect();
+            json!({"apiGroups": [group], "resources": [cells[1]], "verbs": verbs})
+        })
+        .collect();
+    assert!(!rules.is_empty());
+    Rights::of_roles([&json!({"kind": "ClusterRole", "rules": rules})])
+}
+
 /// Returns the deletions on a runtime since the last call.
 fn deletions(cluster: &RuntimeCluster) -> Vec<String> {
     let mut writes = cluster.take();
@@ -149,6 +169,7 @@ impl Env {
 
     async fn runtime(&self, name: &str) -> RuntimeCluster {
         let cluster = RuntimeCluster::new(&format!("uid-{name}")).await;
+        cluster.behave(|it| it.rights = documented_rights());
         let id = format!("id-{name}");
         self.connect(&id, &cluster);
         self.issue(name, &self.authority);
