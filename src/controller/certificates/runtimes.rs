@@ -3,7 +3,7 @@
 //! Changes of a Kyma, its Certificate or the bundle of CAs start a reconcile. Every Kyma is reconciled again after
 //! [`RESYNC`]. If a Kyma no longer exists, its Certificate and its Secret are deleted, also if the Kyma was deleted
 //! while no replica was the leader. The Secret is deleted again after [`ISSUANCE`], because cert-manager may write it for an
-//! issuance that began before.
+//! issuance that began before; a finalizer keeps the Certificate until then.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,6 +44,9 @@ const CONCURRENCY: u16 = 16;
 /// It ends an attempt after ten seconds, and its cache may be outdated for some seconds.
 pub(super) const ISSUANCE: Duration = Duration::from_secs(30);
 
+/// Finalizer of a Certificate whose Secret is being deleted.
+const FINALIZER: &str = "rt-bootstrapper.kyma-project.io/certificate-secret";
+
 /// Minimum interval between log lines about equal failures of Kymas.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -58,7 +61,7 @@ struct Context {
     /// The CA that currently issues certificates, once the bundle contains it.
     current: GatewayReceiver,
     states: Mutex<HashMap<String, State>>,
-    /// Certificates that this controller deletes, with the time of the deletion, until no Secret of them can follow.
+    /// Certificates that are being deleted, with the time at which this leader found it, until no Secret of them can follow.
     unfinished: Mutex<HashMap<String, Instant>>,
     log: LogLimit,
 }
@@ -181,6 +184,14 @@ impl Context {
     async fn synchronize(&self, kyma: &Kyma, desired: Value) -> kube::Result<State> {
         let name = format!("{}{NAME_SUFFIX}", kyma.name);
         let live = self.certificates.get_opt(&name).await?;
+        if let Some(live) = &live
+            && live.metadata.deletion_timestamp.is_some()
+        {
+            // The Kyma was created again. The next reconcile creates the Certificate.
+            self.release(live).await?;
+            self.unfinished().remove(&name);
+            return Ok(State::default());
+        }
         let live = live.map(|it| (json!(it), it));
         let Some((content, live)) = live.filter(|(content, _)| is_current(&desired, content))
         else {
@@ -264,29 +275,38 @@ impl Context {
     }
 
     /// Deletes a Certificate and its Secret. Returns the time after which to call again; `None` if nothing is left to delete.
-    /// A later call deletes the Secret also if only the Secret is left.
+    ///
+    /// cert-manager begins no issuance for a Certificate that is being deleted, and writes the Secret of an earlier one at the
+    /// latest after [`ISSUANCE`]. Until then a finalizer keeps the Certificate, so that the next leader also finds it.
     async fn delete(&self, name: &str) -> kube::Result<Option<Duration>> {
         let Some(live) = self.certificates.get_opt(name).await? else {
-            let Some(deleted) = self.unfinished().get(name).copied() else {
-                return Ok(None);
-            };
-            self.delete_secret(name).await?;
-            let left = ISSUANCE.saturating_sub(deleted.elapsed());
-            if left.is_zero() {
-                self.unfinished().remove(name);
-                return Ok(None);
-            }
-            return Ok(Some(left));
+            self.unfinished().remove(name);
+            return Ok(None);
         };
         let namespace = live.annotations().get(KYMA_NAMESPACE_ANNOTATION);
         if namespace != Some(&self.options.settings.kyma_namespace) {
             return Ok(None);
         }
-        self.unfinished().insert(name.to_owned(), Instant::now());
-        // The Secret is deleted first: if that request fails, the Certificate still shows the next leader that a
-        // Secret is left. The Secret is deleted again after the Certificate, because cert-manager issues certificates as
-        // long as the Certificate exists.
+        if live.metadata.deletion_timestamp.is_none() {
+            self.begin_deletion(&live).await?;
+        }
+        let begun = Instant::now();
+        let begun = *self.unfinished().entry(name.to_owned()).or_insert(begun);
         self.delete_secret(name).await?;
+        let left = ISSUANCE.saturating_sub(begun.elapsed());
+        if !left.is_zero() {
+            return Ok(Some(left));
+        }
+        self.release(&live).await?;
+        self.unfinished().remove(name);
+        Ok(None)
+    }
+
+    async fn begin_deletion(&self, live: &DynamicObject) -> kube::Result<()> {
+        let name = live.name_any();
+        let finalizers = live.finalizers().iter().map(String::as_str);
+        let finalizers: Vec<&str> = finalizers.chain([FINALIZER]).collect();
+        self.set_finalizers(live, &finalizers).await?;
         let parameters = DeleteParams {
             preconditions: Some(Preconditions {
                 uid: live.uid(),
@@ -294,13 +314,31 @@ impl Context {
             }),
             ..DeleteParams::default()
         };
-        let deleted = self.certificates.delete(name, &parameters).await;
+        let deleted = self.certificates.delete(&name, &parameters).await;
         deleted.unless_gone()?;
         self.options.metrics.wrote("delete");
         tracing::info!(certificate = name, "Certificate deleted");
-        self.delete_secret(name).await?;
-        self.unfinished().insert(name.to_owned(), Instant::now());
-        Ok(Some(ISSUANCE))
+        Ok(())
+    }
+
+    /// Removes the finalizer of a Certificate that is being deleted.
+    async fn release(&self, live: &DynamicObject) -> kube::Result<()> {
+        let finalizers = live.finalizers().iter().map(String::as_str);
+        let others: Vec<&str> = finalizers.filter(|it| *it != FINALIZER).collect();
+        if others.len() == live.finalizers().len() {
+            return Ok(());
+        }
+        self.set_finalizers(live, &others).await
+    }
+
+    async fn set_finalizers(&self, live: &DynamicObject, finalizers: &[&str]) -> kube::Result<()> {
+        let patch = json!({
+            "metadata": { "resourceVersion": live.resource_version(), "finalizers": finalizers },
+        });
+        let (name, parameters) = (live.name_any(), PatchParams::default());
+        let patch = Patch::Merge(&patch);
+        let patched = self.certificates.patch(&name, &parameters, &patch).await;
+        patched.unless_gone().map(drop)
     }
 
     async fn delete_secret(&self, name: &str) -> kube::Result<()> {

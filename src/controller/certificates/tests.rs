@@ -170,6 +170,11 @@ impl Env {
         self.server().get("certificates", ISTIO_NAMESPACE, name)
     }
 
+    fn is_terminating(&self, name: &str) -> bool {
+        let certificate = self.certificate(name);
+        certificate.is_some_and(|it| it["metadata"]["deletionTimestamp"].is_string())
+    }
+
     fn secret(&self, name: &str) -> Option<Value> {
         self.server().get("secrets", ISTIO_NAMESPACE, name)
     }
