@@ -25,7 +25,7 @@ impl CertificateMetrics {
     /// Registers the metrics.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
-        let certificates = "Number of Kymas by the state of their certificate: Issued, Pending, or the reason for which there is none (0 on replicas that do not lead)";
+        let certificates = "Number of Kymas by the state of their certificate: Issued, Pending, RenewalOverdue (issued by an earlier CA, and not renewed within the grace period of the newest), or the reason for which there is none (0 on replicas that do not lead)";
         let earliest = "Time at which the first certificate of a runtime expires, in seconds since the epoch; 0 if there is none";
         let gateway = "Time at which the certificate of the gateway or its CA expires, in seconds since the epoch; 0 if it is not known";
         let writes = "Number of successful writes, by action: Certificates applied, renewed or deleted, Secrets of the gateway";

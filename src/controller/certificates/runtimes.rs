@@ -44,6 +44,9 @@ const CONCURRENCY: u16 = 16;
 /// It ends an attempt after ten seconds, and its cache may be outdated for some seconds.
 pub(super) const ISSUANCE: Duration = Duration::from_secs(30);
 
+/// State of a certificate of an earlier CA that cert-manager has not renewed within the grace period of the newest one.
+const RENEWAL_OVERDUE: &str = "RenewalOverdue";
+
 /// Finalizer of a Certificate whose Secret is being deleted.
 const FINALIZER: &str = "rt-bootstrapper.kyma-project.io/certificate-secret";
 
@@ -210,21 +213,33 @@ impl Context {
         let mut of_newest_ca = before.and_then(|it| it.of_newest_ca);
         let not_before = time("notBefore");
         let current = self.current.borrow().clone();
+        let mut error = None;
         if let Ok(current) = current
             && may_be_outdated(not_before, current.ca_added)
         {
             let times = not_before.map(|it| (it, current.ca_added));
             if of_newest_ca != times && self.is_of_earlier_ca(&name, &current).await? {
                 self.options.renew(&live).await?;
+                error = self.is_overdue(&current).then_some(RENEWAL_OVERDUE);
             } else {
                 of_newest_ca = times;
             }
         }
         Ok(State {
+            error,
             not_after: time("notAfter"),
             of_newest_ca,
             ..State::default()
         })
+    }
+
+    /// Returns whether a certificate of an earlier CA should have been renewed: after the grace period the gateway may serve with a
+    /// certificate of the newest CA.
+    fn is_overdue(&self, current: &IssuedGateway) -> bool {
+        let passed = Timestamp::now()
+            .as_second()
+            .saturating_sub(current.ca_added);
+        u64::try_from(passed).is_ok_and(|it| it >= self.options.settings.grace_period.as_secs())
     }
 
     /// Returns whether the certificate in a Secret names another CA as its issuer. Returns `false` for a missing or

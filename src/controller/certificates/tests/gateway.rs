@@ -168,6 +168,33 @@ async fn a_rotation_of_the_ca_overlaps() {
     );
 }
 
+/// The certificate of a runtime is still of the earlier CA after the grace period of the new one.
+#[tokio::test]
+async fn a_renewal_that_does_not_come_is_overdue_after_the_grace_period() {
+    let (old, new) = (authority(), authority());
+    let env = Env::with_gateway(&old).await;
+    let states = ["Issued", "RenewalOverdue"];
+    let counts = || states.map(|it| env.count(&format!("runtime_certificates{{state={it:?}}}")));
+    env.kcp.put(kyma("one"));
+    until(|| env.certificate("one-webhook-tls").is_some()).await;
+    env.server().put(&runtime_secret(&old));
+    env.issued("one-webhook-tls", "2026-01-01T00:00:00Z");
+    until(|| counts() == [1, 0]).await;
+    env.server().put(&secret(CA, new.pem(), ""));
+    until(|| env.is_renewing("one-webhook-tls")).await;
+    env.reconcile_twice("one").await;
+    assert_eq!(counts(), [1, 0]);
+    env.server()
+        .edit("secrets", (ISTIO_NAMESPACE, GATEWAY), |it| {
+            it["metadata"]["annotations"]["caAddedToBundleAt"] = json!("2026-02-01T00:00:00Z");
+        });
+    until(|| counts() == [0, 1]).await;
+    assert!(env.count("runtime_certificate_earliest_expiration_timestamp_seconds") > 0);
+    env.server().put(&runtime_secret(&new));
+    env.issued("one-webhook-tls", "2026-03-01T00:00:00Z");
+    until(|| counts() == [1, 0]).await;
+}
+
 /// The certificate was issued by an earlier CA before the rotation, while the clock of cert-manager was ten minutes
 /// ahead. After the renewal the certificate is not read at each resync.
 #[tokio::test]
