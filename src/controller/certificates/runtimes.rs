@@ -76,9 +76,9 @@ struct State {
     error: Option<&'static str>,
     /// End of the validity in Unix seconds, if cert-manager has issued it.
     not_after: Option<i64>,
-    /// Start of the validity of a certificate, and the time at which the CA that issued it was added to the bundle.
-    /// The certificate does not have to be read again.
-    of_newest_ca: Option<(i64, i64)>,
+    /// Start of the validity of a certificate, and the SHA-256 of the CA that issued it. The certificate does not have to
+    /// be read again. Two CAs may have been added to the bundle in the same second.
+    of_newest_ca: Option<(i64, [u8; 32])>,
 }
 
 /// Reconciles the Certificates of all Kymas until the token is canceled.
@@ -217,12 +217,12 @@ impl Context {
         if let Ok(current) = current
             && may_be_outdated(not_before, current.ca_added)
         {
-            let times = not_before.map(|it| (it, current.ca_added));
-            if of_newest_ca != times && self.is_of_earlier_ca(&name, &current).await? {
+            let known = not_before.map(|it| (it, current.ca.sha256()));
+            if of_newest_ca != known && self.is_of_earlier_ca(&name, &current).await? {
                 self.options.renew(&live).await?;
                 error = self.is_overdue(&current).then_some(RENEWAL_OVERDUE);
             } else {
-                of_newest_ca = times;
+                of_newest_ca = known;
             }
         }
         Ok(State {

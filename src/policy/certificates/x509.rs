@@ -3,6 +3,7 @@
 use pem::{EncodeConfig, LineEnding, Pem};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
+use sha2::{Digest as _, Sha256};
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::parse_x509_certificate;
 
@@ -99,6 +100,12 @@ impl CertificateInfo {
             _ => true,
         };
         self.issuer == authority.subject && is_same_key
+    }
+
+    /// Returns the SHA-256 of the certificate.
+    #[must_use]
+    pub fn sha256(&self) -> [u8; 32] {
+        Sha256::digest(&self.der).into()
     }
 
     /// Returns the certificate in PEM.

@@ -221,6 +221,28 @@ async fn a_certificate_of_an_earlier_ca_is_renewed_whatever_the_clock_of_cert_ma
     assert_eq!(reads(), before);
 }
 
+/// The second CA is usually added in the same second as the first one here.
+#[tokio::test]
+async fn a_certificate_of_the_first_of_two_new_cas_is_renewed() {
+    let (old, first, second) = (authority(), authority(), authority());
+    let env = Env::with_gateway(&old).await;
+    env.kcp.put(kyma("one"));
+    until(|| env.certificate("one-webhook-tls").is_some()).await;
+    let authorities = || env.gateway("ca.crt").matches("BEGIN CERTIFICATE").count();
+    env.server().put(&secret(CA, first.pem(), ""));
+    env.server().put(&leaf(&first));
+    until(|| authorities() == 2).await;
+    env.server().put(&runtime_secret(&first));
+    let now = Timestamp::now().to_string();
+    env.issued("one-webhook-tls", &now);
+    env.reconcile_twice("one").await;
+    assert!(!env.is_renewing("one-webhook-tls"));
+    env.server().put(&secret(CA, second.pem(), ""));
+    env.server().put(&leaf(&second));
+    until(|| authorities() == 3).await;
+    until(|| env.is_renewing("one-webhook-tls")).await;
+}
+
 /// The gateway does not wait for the end of the grace period.
 #[tokio::test]
 async fn the_gateway_presents_a_certificate_of_a_new_ca_once_all_watchers_trust_it() {
