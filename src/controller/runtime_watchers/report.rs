@@ -105,6 +105,13 @@ impl Outcome {
         }
     }
 
+    /// Returns the outcome if another client had deleted or changed the webhook configuration, which was written again. The next
+    /// reconcile, which follows soon, requests a review.
+    pub(super) fn restored() -> Self {
+        let message = "another client deleted or changed the webhook configuration of the watcher; it was written again";
+        Self::new(REVIEW_MISSING, message.to_owned(), Retry::Progressing)
+    }
+
     pub(super) fn is_installed(&self) -> bool {
         self.reason == INSTALLED
     }
@@ -167,19 +174,29 @@ impl Outcome {
 }
 
 impl RuntimeState {
+    fn is_installed(&self) -> bool {
+        self.reason == INSTALLED || UNRESPONSIVE.contains(&self.reason)
+    }
+
     /// Returns whether a watcher presumably runs on the runtime.
     pub(super) fn has_watcher(&self) -> bool {
         let reasons = [
-            INSTALLED,
             Reason::Installing.name(),
             Reason::ProgressDeadlineExceeded.name(),
             Reason::ApplyFailed.name(),
         ];
-        reasons.contains(&self.reason) || UNRESPONSIVE.contains(&self.reason)
+        reasons.contains(&self.reason) || self.is_installed()
     }
 }
 
 impl Context {
+    /// Returns whether the last reconcile of a Kyma has found the watcher installed for the goal with this number.
+    pub(super) fn was_installed(&self, kyma: &str, revision: u64) -> bool {
+        let runtimes = self.runtimes();
+        let state = runtimes.states.get(kyma);
+        state.is_some_and(|it| it.revision == revision && it.is_installed())
+    }
+
     /// Stores and reports the result. Returns the time of the next reconcile.
     ///
     /// `revision` is the number of the goal.

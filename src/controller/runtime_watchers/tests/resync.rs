@@ -38,6 +38,34 @@ async fn what_a_customer_changes_is_repaired_at_the_resync(
         .await;
 }
 
+/// The webhook configuration is there again at once, but changes had no review.
+#[tokio::test]
+async fn a_webhook_configuration_that_a_customer_deletes_is_reported() {
+    let (env, cluster) = resynced().await;
+    env.kcp.put(watcher("other"));
+    env.until("the Watcher is applied", |_| entries(&cluster).len() == 2)
+        .await;
+    env.until("it is installed", |env| env.runtimes("Installed") == 1)
+        .await;
+    assert_eq!(env.kcp.events_of("ReviewMissing"), 0);
+    cluster.drop_object(WEBHOOKS);
+    env.until("it is reported", |env| env.runtimes("ReviewMissing") == 1)
+        .await;
+    assert_eq!(entries(&cluster).len(), 2);
+    env.until("it is installed", |env| env.runtimes("Installed") == 1)
+        .await;
+    assert_eq!(env.kcp.events_of("ReviewMissing"), 1);
+    // A client that deletes it again and again.
+    let is_reported = || {
+        if cluster.find(WEBHOOKS).is_some() {
+            cluster.drop_object(WEBHOOKS);
+        }
+        env.runtimes("ReviewMissing") == 1
+    };
+    env.until("it is reported", |_| is_reported()).await;
+    stays(is_reported).await;
+}
+
 #[tokio::test]
 async fn a_resync_without_a_difference_writes_nothing() {
     let (env, cluster) = resynced().await;

@@ -166,6 +166,12 @@ impl DesiredWatcher {
         lines.flat_map(|it| [it.as_str(), "\n"]).collect()
     }
 
+    /// Returns whether an object is the webhook configuration.
+    #[must_use]
+    pub fn is_configuration(&self, target: &Target) -> bool {
+        *target == self.configuration
+    }
+
     /// Returns all objects that a reconcile must read, in addition to [`Self::obsolete`].
     #[must_use]
     pub fn targets(&self) -> BTreeSet<Target> {
