@@ -5,6 +5,8 @@
 //! the Service of the manager's listener. Its configuration is static, in one ConfigMap. Certificates are in one Secret and are
 //! reloaded while it runs.
 
+pub(crate) mod sidecar;
+
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result, ensure};
@@ -46,14 +48,25 @@ impl Gateway {
         certificates: &Certificates,
     ) -> Result<()> {
         apply(cluster, &[certificates.secret(NAMESPACE, SECRET)]).await?;
+        sidecar::provide_certificates(cluster, &self.workload.client).await?;
         apply(cluster, &objects(image, managers)?).await?;
         self.workload.is_rolled_out().await?;
         // A kept gateway has the certificates of another run.
         self.workload.update_mounts().await
     }
 
-    /// Creates the Service that routes a manager's events to its listener outside of the cluster.
-    pub(crate) async fn route(cluster: &Cluster, manager: &str, address: SocketAddr) -> Result<()> {
+    /// Creates the Service that routes a manager's events to its listener outside of the cluster, or to the sidecar of the
+    /// listener.
+    pub(crate) async fn route(
+        &self,
+        cluster: &Cluster,
+        image: &str,
+        (manager, address): (&str, SocketAddr),
+    ) -> Result<()> {
+        if manager == sidecar::MANAGER {
+            let client = self.workload.client.clone();
+            return sidecar::install(cluster, client, image, address).await;
+        }
         let name = format!("{manager}-events");
         let service = external_service(KCP_NAMESPACE, &name, 8082, address);
         cluster.apply(&service).await.map(drop)
@@ -207,6 +220,7 @@ fn objects(image: &str, managers: &[&str]) -> Result<Vec<Value>> {
         let filled = filled.map(|text| serde_json::from_str::<Value>(&text));
         *list = filled.collect::<Result<_, _>>()?;
     }
+    sidecar::connect(&mut envoy["static_resources"]["clusters"])?;
     let files = json!({
         "envoy.json": envoy.to_string(),
         "server.json": server.to_string(),

@@ -1,4 +1,4 @@
-//! The watching suite: KCP with the gateway, four managers and the example operator, and a runtime with two replicas of the
+//! The watching suite: KCP with the gateway, five managers and the example operator, and a runtime with two replicas of the
 //! watcher.
 //!
 //! Scenarios share one [`Watching`] and run in parallel. Each has its own Namespace on the runtime, which identifies its
@@ -22,6 +22,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::gateway::sidecar;
+
 /// Runtime ID, the common name of the watcher's certificate.
 pub(crate) const RUNTIME: &str = "4d7c1c0e-8f0f-4d34-9d0a-1f6b1d6e8a55";
 /// Domain of the runtime: annotation `skr-domain` of its Kyma on KCP, and a name in the watcher's certificate.
@@ -35,8 +37,14 @@ pub(crate) const LIFECYCLE: &str = "lifecycle-manager";
 /// Manager that accepts a runtime by its domain.
 const PINNED: &str = "pinned-manager";
 /// All managers. The status manager gets events for the field status of Kymas, the module manager for kinds without a spec
-/// and for a subresource.
-const MANAGERS: [&str; 4] = [LIFECYCLE, "status-manager", "module-manager", PINNED];
+/// and for a subresource; requests to the last one pass a sidecar.
+const MANAGERS: [&str; 5] = [
+    LIFECYCLE,
+    "status-manager",
+    "module-manager",
+    PINNED,
+    sidecar::MANAGER,
+];
 /// The file for `manifests watcher --watchers-file`.
 pub(crate) const WATCHERS: &str = include_str!("watching/watchers.yaml");
 /// Label by which Watchers select objects.

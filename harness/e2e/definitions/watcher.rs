@@ -51,8 +51,15 @@ async fn fault_changed(scenario: &mut Scenario, fault: String) -> Result {
     env.change_fault(&fault, true).await
 }
 
-#[when(regex = r#"^a client with "(.+)" posts (?:to|an event for (.+) to) the gateway$"#)]
-async fn client_posts(scenario: &mut Scenario, client: String, object: String) -> Result {
+#[when(
+    regex = r#"^a client with "(.+)" posts (?:to the gateway|an event for (.+) to manager "(.+)" through the gateway)$"#
+)]
+async fn client_posts(
+    scenario: &mut Scenario,
+    client: String,
+    object: String,
+    manager: String,
+) -> Result {
     let env = scenario.environment_of::<View>()?;
     if object.is_empty() {
         let error = env.rejection(&client).await?;
@@ -65,7 +72,7 @@ async fn client_posts(scenario: &mut Scenario, client: String, object: String) -
     ensure!(is_known, "unknown client: {client}");
     let object: ObjectRef = object.parse()?;
     let about = event_about(scenario, &object).await?;
-    env.post_as_other(about).await
+    env.post_as_other(&manager, about).await
 }
 
 /// Compares with the state before the first step of the scenario. For the gateway, the value is the sum of Envoy's counters of

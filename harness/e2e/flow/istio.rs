@@ -6,8 +6,9 @@ use clusters::cluster::Cluster;
 use clusters::images::Image;
 use serde_json::json;
 use testkit::pki::Authority;
-use testkit::pki::rcgen::{Error, SanType};
+use testkit::pki::rcgen::Error;
 
+use crate::gateway::sidecar::{GATEWAY_ID, mesh_leaf};
 use crate::gateway::{Certificates, NODE_PORT, handshake_errors, secret};
 use crate::install::apply;
 use crate::rollout::Workload;
@@ -87,8 +88,8 @@ impl Istio {
 
 /// Returns the certificate of the gateway's ServiceAccount, with which istiod selects the Secrets for Envoy.
 fn xds_client(authority: &Authority) -> Result<Certificates, Error> {
-    let name = format!("spiffe://cluster.local/ns/{NAMESPACE}/sa/istio-ingressgateway");
-    let uri = SanType::URI(name.as_str().try_into()?);
-    let leaf = authority.leaf_with(&name, |params| params.subject_alt_names = vec![uri])?;
-    Ok(Certificates::of(leaf, authority.pem()))
+    Ok(Certificates::of(
+        mesh_leaf(authority, GATEWAY_ID)?,
+        authority.pem(),
+    ))
 }

@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::environment::Watching;
-use super::{DOMAIN, LIFECYCLE, RUNTIME};
+use super::{DOMAIN, RUNTIME};
 use crate::definitions::{PATIENCE, random};
 use crate::gateway::{Certificates, HOST, NODE_PORT, leaf};
 
@@ -89,7 +89,7 @@ impl Watching {
     }
 
     /// Posts an event with the certificate of another runtime, and with a header that contains the certificate of this runtime.
-    pub(crate) async fn post_as_other(&self, event: String) -> Result<()> {
+    pub(crate) async fn post_as_other(&self, manager: &str, event: String) -> Result<()> {
         let fleet = self.authority();
         let own = Certificates::issue(&fleet, OTHER_RUNTIME, &[DOMAIN], &[&fleet])?;
         let files = own.files();
@@ -101,7 +101,7 @@ impl Watching {
             .resolve(HOST, self.gateway_address().await?)
             .timeout(PATIENCE)
             .build()?;
-        let url = format!("https://{HOST}:{NODE_PORT}/v2/{LIFECYCLE}/event");
+        let url = format!("https://{HOST}:{NODE_PORT}/v2/{manager}/event");
         // The header is that of a proxy before the gateway that received the certificate of the runtime.
         let claimed = self.runtime.certificate().await?;
         let claimed = utf8_percent_encode(&claimed, NON_ALPHANUMERIC);

@@ -10,7 +10,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use listener::{
     CertificateCheck, RuntimeId, RuntimeIdFromCommonName, RuntimeLiveness, SanPinning,
-    SkrDomainLookup, TrustAnchors,
+    SkrDomainLookup, TrustAnchors, TrustedHops,
 };
 use serde_json::json;
 use testkit::json::namespace;
@@ -21,7 +21,7 @@ use super::manager::Manager;
 use super::runtime::{REPLICAS, WatchedRuntime};
 use super::{DOMAIN, LIFECYCLE, MANAGERS, PINNED, RUNTIME};
 use crate::definitions::eventually;
-use crate::gateway::{Gateway, publish_host, secret};
+use crate::gateway::{Gateway, publish_host, secret, sidecar};
 use crate::install::{apply, printed, this_machine, with_image};
 use crate::rollout::Workload;
 use clusters::cluster::{Cluster, ClusterOptions};
@@ -114,7 +114,8 @@ impl Watching {
         installed.await?;
         self.install_operator(operator, authority.pem()).await?;
         for manager in &self.managers {
-            Gateway::route(kcp, manager.name, manager.address).await?;
+            let route = (manager.name, manager.address);
+            self.gateway.route(kcp, image, route).await?;
         }
         runtime.cluster.load_image(watcher).await?;
         publish_host(&runtime.cluster, &kcp.node_address().await?).await?;
@@ -247,11 +248,15 @@ async fn managers(
     let address = this_machine(&kcp.node_address().await?)?;
     let mut managers = Vec::new();
     for name in MANAGERS {
-        let check = if name == PINNED {
+        let mut check = if name == PINNED {
             CertificateCheck::new(trusted.clone(), SanPinning::new(domains.clone()))
         } else {
             CertificateCheck::new(trusted.clone(), RuntimeIdFromCommonName)
         };
+        if name == sidecar::MANAGER {
+            let gateway = sidecar::GATEWAY_ID.to_owned();
+            check.trusted_hops = TrustedHops::One { gateway };
+        }
         managers.push(Manager::start(name, address, check).await?);
     }
     Ok(managers)
