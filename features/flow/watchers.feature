@@ -76,23 +76,3 @@ Feature: Watchers on KCP decide what a runtime reports
     Then field spec.replicas of Deployment "kyma-system/skr-webhook" is 2
     And Deployment "kyma-system/skr-webhook" has no label "lifecycle-manager.test/label"
     And RuntimeBootstrapper "one" has condition WatcherInstalled=True
-
-  # cert-manager issues another CA. The gateway presents a certificate of it when the watchers report that they trust it.
-  @serial
-  Scenario: No change is missed while the CA of the watchers is rotated
-    Given Runtime "one" in mode direct whose Kyma has module "pause" and is Ready
-    Then RuntimeBootstrapper "one" has condition WatcherInstalled=True
-    When the CA of both sides is rotated while the Kyma of Runtime "one" is changed continuously
-    Then metric "listener.ssl.handshake_errors" of the gateway increases by 0
-    And the API server got an answer to every AdmissionReview
-
-  # docs/migrating.md. The Pods of the lifecycle-manager have the variables of its chart, and no probe of their own.
-  @serial
-  Scenario: No change is missed while the lifecycle-manager takes over the watcher, and while the controller takes it back
-    Given Runtime "one" in mode direct whose Kyma has module "pause" and is Ready
-    When the lifecycle-manager takes over the watcher while Kymas are created on Runtime "one" continuously
-    Then manager "lifecycle-manager" receives an event for each of the created Kymas
-    And the API server got an answer to every AdmissionReview
-    When the controller takes over the watcher while Kymas are created on Runtime "one" continuously
-    Then manager "lifecycle-manager" receives an event for each of the created Kymas
-    And the API server got an answer to every AdmissionReview

@@ -17,6 +17,7 @@ mod watchers;
 pub use environment::Flow;
 pub(crate) use environment::kyma_path;
 pub(crate) use klm::{Reconciles, reconciles};
+pub(crate) use rotation::Rotation;
 pub use steps::STEPS;
 pub(crate) use takeover::Installer;
 pub(crate) use view::{Provisioned, View};

@@ -9,7 +9,8 @@ use super::PATIENCE;
 use super::prelude::*;
 use super::webhook::would_be;
 use crate::conformance::{Call, Program};
-use crate::flow::{Flow, Installer, Provisioned, Reconciles, STEPS, View, kyma_path, reconciles};
+use crate::flow::{Flow, Installer, Provisioned, Reconciles, Rotation, STEPS, View};
+use crate::flow::{kyma_path, reconciles};
 use crate::rollout::{Workload, kill};
 use crate::synchronization::runtime_cluster::deployment_path;
 use kube::Resource as _;
@@ -386,7 +387,7 @@ async fn killed(scenario: &mut Scenario, name: String, seed: u64) -> Result {
 /// Key of a result of a scenario: the component that was killed.
 const KILLED: &str = "component that was killed";
 
-/// Rotates the CA of the watchers, or lets another installer take over the watcher of a Runtime, while objects are changed on
+/// Rotates the CA of the watchers, or lets another installer take over the watcher of a Runtime, while Kymas are created on
 /// the runtime.
 pub(super) async fn changed_under_load(
     scenario: &mut Scenario,
@@ -396,8 +397,18 @@ pub(super) async fn changed_under_load(
 ) -> Result {
     let instance = env.provisioned(name)?.instance;
     let flow = env.shared();
-    let delivery = if what.starts_with("CA") {
-        flow.rotate_ca(&instance).await?
+    let (delivery, created) = if what.starts_with("CA") {
+        let rotation = Rotation {
+            is_repeated: what.ends_with("twice"),
+            has_outage: what.ends_with("an outage of the runtime"),
+        };
+        if rotation.has_outage {
+            let (flow, instance) = (env.shared(), instance.clone());
+            scenario.undo("end the outage", async move {
+                flow.shut_out(&instance, false).await
+            });
+        }
+        flow.rotate_ca(&instance, rotation).await?
     } else {
         let installer = if what.starts_with("controller") {
             Installer::Controller
@@ -408,13 +419,25 @@ pub(super) async fn changed_under_load(
             });
             Installer::LifecycleManager
         };
-        let (delivery, created) = flow.take_over(&instance, installer).await?;
-        scenario.observed.note("created Kymas", json!(created));
-        delivery
+        flow.take_over(&instance, installer).await?
     };
+    scenario.observed.note("created Kymas", json!(created));
     tracing::info!(what, ?delivery, "changes continued");
     scenario.observed.note("delivery", json!(delivery));
     Ok(())
+}
+
+/// Reads the metrics of the watcher as a scraper does that knows only its Service. The counters begin with the last rollout.
+pub(super) async fn is_scraped(env: &View, service: &str, metric: &str, least: u64) -> Result {
+    let client = &env.shoot(None)?.api;
+    let path =
+        format!("/api/v1/namespaces/{SKR_NAMESPACE}/services/{service}:http-metrics/proxy/metrics");
+    eventually(&format!("{service} serves {metric}"), async || {
+        let page = client.text(&path).await?;
+        let count = testkit::metrics::Samples::parse(&page).count_of_known(metric)?;
+        check(count >= least, format!("it is {count}"))
+    })
+    .await
 }
 
 /// Waits until KLM's counters of events include each created Kyma.

@@ -78,7 +78,7 @@ async fn client_posts(
 /// Compares with the state before the first step of the scenario. For the gateway, the value is the sum of Envoy's counters of
 /// rejected TLS handshakes.
 #[then(
-    regex = r#"^metric "(.+)" of (?:the gateway|manager "(.+)") increases by (at least )?(\d+)$"#
+    regex = r#"^metric "(.+)" of (?:the gateway|(?:manager|Service) "(.+)") increases by (at least )?(\d+)$"#
 )]
 async fn increases(
     scenario: &mut Scenario,
@@ -88,7 +88,10 @@ async fn increases(
     by: u64,
 ) -> Result {
     let of_gateway = metric == "listener.ssl.handshake_errors";
-    if scenario.environment_of::<crate::flow::View>().is_ok() {
+    if let Ok(flow) = scenario.environment_of::<crate::flow::View>() {
+        if !of_gateway {
+            return super::flow::is_scraped(&flow, &manager, &metric, by).await;
+        }
         let delivery = scenario.observed.noted("delivery")?;
         return equal(
             &by,
@@ -128,7 +131,7 @@ async fn distrusted(scenario: &mut Scenario) -> Result {
 
 /// In the flow suite, cert-manager rotates the CA by issuing another one.
 #[when(
-    regex = r#"^the (CA of both sides is rotated|lifecycle-manager takes over the watcher|controller takes over the watcher)(?: while (?:the Kyma of|Kymas are created on) Runtime "([^"]+)"(?: is changed)? continuously)?$"#
+    regex = r#"^the (CA of both sides is rotated(?: twice| during an outage of the runtime)?|lifecycle-manager takes over the watcher|controller takes over the watcher)(?: while Kymas are created on Runtime "([^"]+)" continuously)?$"#
 )]
 async fn rotated(scenario: &mut Scenario, what: String, name: String) -> Result {
     if let Ok(flow) = scenario.environment_of::<crate::flow::View>() {

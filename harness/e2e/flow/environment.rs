@@ -142,6 +142,7 @@ impl Flow {
             kcp.cluster.apply(crd).await?;
         }
         watchers::install(&kcp.cluster, &landscape.watchers).await?;
+        watchers::provide_authority(&kcp.api).await?;
         self.istio.install(&kcp.cluster, &istiod, &envoy).await?;
         for image in [&self.controller, &self.upgraded[0]] {
             kcp.cluster.load_image(image).await?;

@@ -1,32 +1,47 @@
 //! The rotation of the CA of the watchers, while a runtime reports changes.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use doubles::keb::Instance;
 use doubles::klm::{GATEWAY_NAMESPACE, GATEWAY_SECRET};
 use serde::Serialize;
-use serde_json::{Value, json};
-use testkit::until::until;
-use tokio::time::{interval, timeout};
+use serde_json::Value;
+use testkit::until::{holds, until};
+use tokio::time::timeout;
 
 use super::Flow;
 use super::shoots::Shoot;
-use crate::definitions::{Stream, check};
-use crate::rollout::{Workload, count};
-use testkit::client::{Client, Write};
+use super::takeover::create_continuously;
+use crate::definitions::check;
+use crate::rollout::{Workload, count, filter};
 
 /// Secret of the CA, issued by cert-manager.
-const CA: &str = "klm-watcher";
+pub(super) const CA: &str = "klm-watcher";
 /// Secret that cert-manager issues for the gateway.
-const ISSUED: &str = "klm-watcher-gateway";
+pub(super) const ISSUED: &str = "klm-watcher-gateway";
 /// Metrics port of the watcher on a runtime.
 const METRICS_PORT: u16 = 2112;
 /// Time limit of a rotation, which includes the kubelets' updates of the mounted Secret.
 const LIMIT: Duration = Duration::from_mins(4);
-/// Delay between two changes of the Kyma.
+/// Delay between two Kymas.
 const PERIOD: Duration = Duration::from_millis(50);
+/// Period of an outage after the certificate of the runtime was renewed: more than the three intervals of heartbeats after which
+/// the gateway would no longer wait for a silent watcher.
+const OUTAGE: Duration = Duration::from_secs(20);
+/// Secret with the certificate of the watcher on a runtime.
+const RUNTIME_SECRET: &str = "/api/v1/namespaces/kyma-system/secrets/skr-webhook-tls";
+
+/// What happens during a rotation of the CA.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rotation {
+    /// Whether a second rotation begins as soon as the gateway trusts the CA of the first one.
+    pub(crate) is_repeated: bool,
+    /// Whether KCP cannot reach the runtime until its certificate is renewed on KCP.
+    pub(crate) has_outage: bool,
+}
 
 /// Results of the delivery of a runtime's changes to KCP.
 #[derive(Debug, Default, Serialize)]
@@ -61,28 +76,126 @@ impl Delivery {
 }
 
 impl Flow {
-    /// Deletes the CA, so that cert-manager issues another one. It changes the Kyma on a runtime until the gateway presents a
-    /// certificate of the new CA and every event is delivered.
-    pub(crate) async fn rotate_ca(&self, instance: &Instance) -> Result<Delivery> {
+    /// Deletes the CA, so that cert-manager issues another one. It creates Kymas on a runtime until the gateway presents a
+    /// certificate of the new CA and every event is delivered, and returns their names.
+    pub(crate) async fn rotate_ca(
+        &self,
+        instance: &Instance,
+        rotation: Rotation,
+    ) -> Result<(Delivery, Vec<String>)> {
         let shoot = self.shoots.find(&instance.shoot)?;
         let watcher = Workload::new(shoot.api.clone(), "kyma-system", "skr-webhook");
         let before = self.counted(&shoot, &watcher).await?;
-        let ca = self.certificate(CA, "tls.crt").await?;
-        let serial = self.presented().await?;
-        let changing = change_continuously(shoot.api.clone());
-        let path = secret_path(CA);
-        self.kcp.api.delete(&path).await?;
-        let rotated = until(
-            "the gateway presents a certificate of the new CA",
-            LIMIT,
-            || self.presents_new(&ca, &serial),
-        );
-        let rotated = rotated.await;
-        let changes = timeout(LIMIT, changing.end()).await???;
+        let creating = create_continuously(shoot.api.clone(), PERIOD);
+        let rotated = self.rotate(&shoot, instance, rotation).await;
+        let created = timeout(LIMIT, creating.end()).await???;
         rotated?;
         until("all events are delivered", LIMIT, || is_delivered(&watcher)).await?;
         let after = self.counted(&shoot, &watcher).await?;
-        after.since(&before, changes)
+        let changes = u64::try_from(created.len())?;
+        Ok((after.since(&before, changes)?, created))
+    }
+
+    async fn rotate(&self, shoot: &Shoot, instance: &Instance, rotation: Rotation) -> Result<()> {
+        let serial = self.presented().await?;
+        let mut ca = self.certificate(CA, "tls.crt").await?;
+        if rotation.has_outage {
+            self.shut_out(instance, true).await?;
+        }
+        self.kcp.api.delete(&secret_path(CA)).await?;
+        if rotation.is_repeated {
+            let trusted = until("the gateway trusts the new CA", LIMIT, || {
+                self.trusts_other(&ca)
+            });
+            ca = trusted.await?;
+            self.kcp.api.delete(&secret_path(CA)).await?;
+        }
+        if rotation.has_outage {
+            self.waits_for(shoot, instance, (&ca, &serial)).await?;
+            self.shut_out(instance, false).await?;
+        }
+        until(
+            "the gateway presents a certificate of the new CA",
+            LIMIT,
+            || self.presents_new(&ca, &serial),
+        )
+        .await?;
+        until(
+            "the runtime has the new CA and a certificate of it",
+            LIMIT,
+            || self.is_renewed(shoot, instance),
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// Rejects connections from KCP to the API server of a runtime, or accepts them again. The watcher still reaches KCP.
+    pub(crate) async fn shut_out(&self, instance: &Instance, is_out: bool) -> Result<()> {
+        let address = self.kcp.cluster.node_address().await?;
+        let rule = format!("INPUT -s {address} -j REJECT");
+        let shoot = self.shoots.find(&instance.shoot)?;
+        filter(&shoot.cluster, "filter", &rule, is_out).await
+    }
+
+    /// Returns the CA if it is another one, and the watchers' gateway trusts it.
+    async fn trusts_other(&self, old: &str) -> Result<String> {
+        let ca = self.certificate(CA, "tls.crt").await?;
+        ensure!(ca != old, "the CA is not rotated");
+        let bundle = self.certificate(GATEWAY_SECRET, "ca.crt").await?;
+        let has = contains(&bundle, &ca)?;
+        check(has, "the gateway does not trust it")?;
+        Ok(ca)
+    }
+
+    /// Waits until the certificate of a runtime is renewed on KCP. While the runtime cannot be reached, it keeps its
+    /// certificate, and the gateway trusts both CAs and presents the certificate that the runtime trusts.
+    async fn waits_for(
+        &self,
+        shoot: &Shoot,
+        instance: &Instance,
+        (old, serial): (&str, &str),
+    ) -> Result<()> {
+        let own = format!("{}-webhook-tls", instance.runtime_id);
+        let kept = shoot.api.get(RUNTIME_SECRET).await?.object["data"].clone();
+        let is_renewed = || async {
+            let ca = self.trusts_other(old).await?;
+            let authority = self.certificate(&own, "ca.crt").await?;
+            check(
+                authority == ca,
+                "the certificate of the runtime is of the old CA",
+            )
+        };
+        until("the certificate is renewed on KCP", LIMIT, is_renewed).await?;
+        holds("the old CA is trusted and used", OUTAGE, || async {
+            let bundle = self.certificate(GATEWAY_SECRET, "ca.crt").await?;
+            ensure!(contains(&bundle, old)?, "the old CA is not trusted");
+            let now = shoot.api.get(RUNTIME_SECRET).await?.object["data"].clone();
+            ensure!(now == kept, "the runtime was written to");
+            let presented = self.presented().await?;
+            check(
+                presented == serial,
+                "the gateway presents another certificate",
+            )
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Checks that the Secret on a runtime has the CAs of the gateway, and the certificate that KCP has for the runtime, of the
+    /// newest CA.
+    async fn is_renewed(&self, shoot: &Shoot, instance: &Instance) -> Result<()> {
+        let own = format!("{}-webhook-tls", instance.runtime_id);
+        let live = shoot.api.get(RUNTIME_SECRET).await?.object["data"].clone();
+        let ca = self.certificate(CA, "tls.crt").await?;
+        let authority = self.certificate(&own, "ca.crt").await?;
+        ensure!(authority == ca, "the certificate is of an earlier CA");
+        let certificate = self.certificate(&own, "tls.crt").await?;
+        ensure!(
+            live["tls.crt"] == certificate,
+            "the runtime has another certificate"
+        );
+        let bundle = self.certificate(GATEWAY_SECRET, "ca.crt").await?;
+        check(live["ca.crt"] == bundle, "the runtime trusts other CAs")
     }
 
     /// Returns the current counters.
@@ -117,7 +230,7 @@ impl Flow {
         check(presented != serial, "the gateway presents the old one")
     }
 
-    async fn certificate(&self, secret: &str, key: &str) -> Result<String> {
+    pub(super) async fn certificate(&self, secret: &str, key: &str) -> Result<String> {
         let found = self.kcp.api.find(&secret_path(secret)).await?;
         let value = found["data"][key].as_str();
         Ok(value
@@ -126,7 +239,7 @@ impl Flow {
     }
 
     /// Returns the serial number of the certificate that the gateway presents.
-    async fn presented(&self) -> Result<String> {
+    pub(super) async fn presented(&self) -> Result<String> {
         let page: Value = serde_json::from_str(&self.istio.page("certs").await?)?;
         let mut certificates = page["certificates"].as_array().into_iter().flatten();
         // The certificate with which Envoy connects to istiod has another issuer and no DNS name.
@@ -154,25 +267,13 @@ pub(super) async fn is_delivered(watcher: &Workload) -> Result<()> {
     check(left == 0, format!("{left} events"))
 }
 
-#[expect(clippy::disallowed_methods, reason = "the rate of the changes")]
-fn change_continuously(runtime: Client) -> Stream<Result<u64>> {
-    Stream::spawn(async move |over| {
-        let mut ticks = interval(PERIOD);
-        let mut changes = 0;
-        while !over.load(Ordering::Relaxed) {
-            ticks.tick().await;
-            let patch = json!({
-                "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
-                "metadata": { "name": "default", "namespace": "kyma-system" },
-                "spec": { "skipMaintenanceWindows": changes % 2 == 0 },
-            });
-            runtime.write(Write::Merge, &patch).await?.good()?;
-            changes += 1;
-        }
-        Ok(changes)
-    })
+/// Returns whether a bundle contains a certificate, both as PEM in base64.
+fn contains(bundle: &str, certificate: &str) -> Result<bool> {
+    let [bundle, certificate] = [bundle, certificate].map(|it| BASE64.decode(it));
+    let certificate = String::from_utf8(certificate?)?;
+    Ok(String::from_utf8(bundle?)?.contains(certificate.trim()))
 }
 
-fn secret_path(name: &str) -> String {
+pub(super) fn secret_path(name: &str) -> String {
     format!("/api/v1/namespaces/{GATEWAY_NAMESPACE}/secrets/{name}")
 }

@@ -9,14 +9,14 @@ use api::kcp::KCP_NAMESPACE;
 use api::names::SKR_NAMESPACE;
 use doubles::Objects;
 use doubles::keb::Instance;
-use doubles::klm::{EVENTS, apply_watcher};
+use doubles::klm::{EVENTS, GATEWAY_SECRET, apply_watcher};
 use serde_json::{Value, json};
 use testkit::until::until;
 use tokio::time::{interval, timeout};
 
 use super::Flow;
 use super::klm::METRICS_PORT as KLM_METRICS_PORT;
-use super::rotation::{Delivery, is_delivered};
+use super::rotation::{CA, Delivery, ISSUED, is_delivered, secret_path};
 use super::shoots::Shoot;
 use crate::definitions::{Stream, check, random};
 use crate::rollout::{Workload, count};
@@ -51,7 +51,7 @@ impl Flow {
             failures: 0,
             ..self.counted(&shoot, &watcher).await?
         };
-        let creating = create_continuously(shoot.api.clone());
+        let creating = create_continuously(shoot.api.clone(), PERIOD);
         let taken = match installer {
             Installer::LifecycleManager => self.install_by_klm(&shoot, instance, &watcher).await,
             Installer::Controller => self.install_by_controller(instance, &watcher).await,
@@ -87,6 +87,7 @@ impl Flow {
         self.kcp.api.delete(&path).await?;
         is_deleted(&self.kcp.api, &path).await?;
         self.install_controller(false, false).await?;
+        self.present_ca().await?;
         let path = format!("{DEPLOYMENT}?propagationPolicy=Orphan");
         skr.delete(&path).await?;
         skr.delete(DISRUPTION_BUDGET).await?;
@@ -105,8 +106,36 @@ impl Flow {
         watcher.is_rolled_out().await
     }
 
+    /// Lets the gateway present the CA itself, as the lifecycle-manager does.
+    async fn present_ca(&self) -> Result<()> {
+        let serial = self.presented().await?;
+        let pair = json!({
+            "tls.crt": self.certificate(CA, "tls.crt").await?,
+            "tls.key": self.certificate(CA, "tls.key").await?,
+        });
+        let secret = secret_path(GATEWAY_SECRET);
+        self.kcp
+            .api
+            .patch(&secret, &json!({ "data": pair }))
+            .await?;
+        until("the gateway presents the CA", LIMIT, || async {
+            check(
+                self.presented().await? != serial,
+                "it presents another certificate",
+            )
+        })
+        .await?;
+        Ok(())
+    }
+
     async fn install_by_controller(&self, instance: &Instance, watcher: &Workload) -> Result<()> {
         self.install_controller(false, true).await?;
+        until("the gateway has its own certificate", LIMIT, || async {
+            let issued = self.certificate(ISSUED, "tls.crt").await?;
+            let served = self.certificate(GATEWAY_SECRET, "tls.crt").await?;
+            check(issued == served, "it presents the CA")
+        })
+        .await?;
         let id = &instance.runtime_id;
         let path = format!(
             "/apis/operator.kyma-project.io/v1alpha1/namespaces/{KCP_NAMESPACE}/runtimebootstrappers/{id}"
@@ -161,9 +190,12 @@ fn documented() -> Result<Value> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the rate of the changes")]
-fn create_continuously(runtime: Client) -> Stream<Result<Vec<String>>> {
+pub(super) fn create_continuously(
+    runtime: Client,
+    period: Duration,
+) -> Stream<Result<Vec<String>>> {
     Stream::spawn(async move |over| {
-        let mut ticks = interval(PERIOD);
+        let mut ticks = interval(period);
         let mut created = Vec::new();
         let prefix = random();
         while !over.load(Ordering::Relaxed) {

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use testkit::json::namespace;
 
 use crate::definitions::eventually;
+use crate::gateway::HOST;
 use crate::install::{apply, printed};
 use testkit::client::Client;
 
@@ -31,6 +32,25 @@ pub(super) async fn install(kcp: &Cluster, watchers: &[conformance::Watcher]) ->
         objects.push(own_watcher());
     }
     apply(kcp, &objects).await
+}
+
+/// Creates the Certificate of the CA as the lifecycle-manager does: with the host of the gateway, which presents the CA itself.
+pub(super) async fn provide_authority(kcp: &Client) -> Result<()> {
+    let certificate = json!({
+        "apiVersion": "cert-manager.io/v1", "kind": "Certificate",
+        "metadata": { "name": "klm-watcher-serving", "namespace": GATEWAY_NAMESPACE },
+        "spec": {
+            "isCA": true, "commonName": "klm-watcher-selfsigned-ca", "dnsNames": [HOST],
+            "secretName": "klm-watcher", "issuerRef": { "name": "klm-watcher-root" },
+        },
+    });
+    let path = format!(
+        "/apis/cert-manager.io/v1/namespaces/{GATEWAY_NAMESPACE}/certificates/klm-watcher-serving"
+    );
+    eventually("the CA is requested", async || {
+        kcp.apply(MANAGER, &path, &certificate).await
+    })
+    .await
 }
 
 /// Waits until the controller has written the Secret of the gateway.

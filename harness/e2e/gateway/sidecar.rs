@@ -12,7 +12,7 @@ use testkit::pki::rcgen::{Error, SanType};
 use testkit::pki::{Authority, Leaf};
 
 use super::{Certificates, NAMESPACE, external_service};
-use crate::client::Client;
+use testkit::client::Client;
 use crate::install::apply;
 use crate::rollout::Workload;
 use clusters::cluster::Cluster;
