@@ -130,6 +130,10 @@ async fn receives(
     object: ObjectRef,
     other: String,
 ) -> Result {
+    if let Ok(flow) = scenario.environment_of::<crate::flow::View>() {
+        ensure!(what == "receives an event", "not a step of the flow");
+        return super::flow::received(scenario, &flow, &object).await;
+    }
     let env = scenario.environment_of::<View>()?;
     let about = event_about(scenario, &object).await?;
     let manager = env.manager(&name)?;

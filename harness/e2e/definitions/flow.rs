@@ -427,6 +427,15 @@ pub(super) async fn changed_under_load(
     Ok(())
 }
 
+/// Waits until KLM has received an event for an object that the scenario has created.
+pub(super) async fn received(scenario: &Scenario, env: &View, object: &ObjectRef) -> Result {
+    let object = scenario.resolved(object);
+    eventually("KLM receives an event", async || {
+        check(env.events_for(&object).await? > 0, "no event")
+    })
+    .await
+}
+
 /// Reads the metrics of the watcher as a scraper does that knows only its Service. The counters begin with the last rollout.
 pub(super) async fn is_scraped(env: &View, service: &str, metric: &str, least: u64) -> Result {
     let client = &env.shoot(None)?.api;

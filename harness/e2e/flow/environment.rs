@@ -226,6 +226,18 @@ impl Flow {
         is_upgraded: bool,
         has_watchers: bool,
     ) -> Result<()> {
+        let installation = Installation::default();
+        self.install_as(is_upgraded, has_watchers, &installation)
+            .await
+    }
+
+    /// Installs the controller with further options.
+    pub(crate) async fn install_as(
+        &self,
+        is_upgraded: bool,
+        has_watchers: bool,
+        installation: &Installation,
+    ) -> Result<()> {
         let [controller, webhook, watcher] = self.released(is_upgraded);
         let landscape = &self.scenario.landscape;
         let bundle = landscape.trust.as_ref().map_or("", |it| it.name.as_str());
@@ -245,8 +257,7 @@ impl Flow {
             image: watcher.reference.clone(),
             gateway: HOST,
         });
-        let installation = Installation::default();
-        controller.install(&self.kcp, &installation).await
+        controller.install(&self.kcp, installation).await
     }
 
     /// Lets KEB provision a Runtime, and waits until its Kyma is Ready and its watcher is installed.

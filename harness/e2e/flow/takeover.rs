@@ -20,6 +20,7 @@ use super::rotation::{CA, Delivery, ISSUED, is_delivered, secret_path};
 use super::shoots::Shoot;
 use crate::definitions::{Stream, check, random};
 use crate::rollout::{Workload, count};
+use crate::scenario::ObjectRef;
 use testkit::client::{Client, Write};
 
 /// Time limit for two rollouts of the watcher, of which the second has Pods that wait before they end.
@@ -158,6 +159,17 @@ impl Flow {
         )
         .await?;
         Ok(())
+    }
+
+    /// Returns the number of events that KLM has received for an object.
+    pub(crate) async fn events_for(&self, object: &ObjectRef) -> Result<u64> {
+        let metrics = self.klm.metrics(KLM_METRICS_PORT).await?;
+        let namespace = object.namespace.as_deref().unwrap_or_default();
+        let name = &object.name;
+        count(
+            &metrics,
+            &format!("{EVENTS}_total{{object=\"{namespace}/{name}\"}}"),
+        )
     }
 
     /// Returns the objects for which KLM has received no event.
