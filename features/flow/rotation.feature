@@ -21,3 +21,12 @@ Feature: Rotation of the CA of the watchers
     Then manager "lifecycle-manager" receives an event for each of the created Kymas
     And metric "listener.ssl.handshake_errors" of the gateway increases by 0
     And the API server got an answer to every AdmissionReview
+
+  # The grace period ends before the kubelets have replaced the files of the watchers, which reject the gateway until then.
+  @serial
+  Scenario: No change is missed while the CA is rotated twice and the gateway does not wait for the watchers
+    Given the controller runs with flags "--istio-gateway-server-cert-switch-grace-period=1s"
+    And Runtime "one" in mode direct whose Kyma has module "pause" and is Ready
+    Then RuntimeBootstrapper "one" has condition WatcherInstalled=True
+    When the CA of both sides is rotated twice while Kymas are created on Runtime "one" continuously
+    Then manager "lifecycle-manager" receives an event for each of the created Kymas
