@@ -44,11 +44,8 @@ pub(super) async fn provide_authority(kcp: &Client) -> Result<()> {
             "secretName": "klm-watcher", "issuerRef": { "name": "klm-watcher-root" },
         },
     });
-    let path = format!(
-        "/apis/cert-manager.io/v1/namespaces/{GATEWAY_NAMESPACE}/certificates/klm-watcher-serving"
-    );
     eventually("the CA is requested", async || {
-        kcp.apply(MANAGER, &path, &certificate).await
+        kcp.apply(MANAGER, &certificate).await.map(drop)
     })
     .await
 }

@@ -12,10 +12,10 @@ use testkit::pki::rcgen::{Error, SanType};
 use testkit::pki::{Authority, Leaf};
 
 use super::{Certificates, NAMESPACE, external_service};
-use testkit::client::Client;
 use crate::install::apply;
 use crate::rollout::Workload;
 use clusters::cluster::Cluster;
+use testkit::client::Client;
 
 /// Manager whose listener is behind a sidecar.
 pub(crate) const MANAGER: &str = "sidecar-manager";
