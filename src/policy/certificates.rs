@@ -142,7 +142,9 @@ pub fn runtime_certificate(
         service,
     ];
     let mut certificate = certificate(&name, id, &names, settings);
-    certificate["metadata"]["annotations"] = json!({ KYMA_NAMESPACE_ANNOTATION: kyma.namespace });
+    let annotations = json!({ KYMA_NAMESPACE_ANNOTATION: kyma.namespace });
+    certificate["metadata"]["annotations"] = annotations.clone();
+    certificate["spec"]["secretTemplate"]["annotations"] = annotations;
     certificate["spec"]["usages"] = json!(["digital signature", "client auth", "server auth"]);
     Ok(certificate)
 }

@@ -294,8 +294,10 @@ impl Context {
     /// cert-manager begins no issuance for a Certificate that is being deleted, and writes the Secret of an earlier one at the
     /// latest after [`ISSUANCE`]. Until then a finalizer keeps the Certificate, so that the next leader also finds it.
     async fn delete(&self, name: &str) -> kube::Result<Option<Duration>> {
-        let Some(live) = self.certificates.get_opt(name).await? else {
+        let live = self.certificates.get(name).await.unless_gone()?;
+        let Some(live) = live else {
             self.unfinished().remove(name);
+            self.delete_left_secret(name).await?;
             return Ok(None);
         };
         let namespace = live.annotations().get(KYMA_NAMESPACE_ANNOTATION);
@@ -354,6 +356,18 @@ impl Context {
         let patch = Patch::Merge(&patch);
         let patched = self.certificates.patch(&name, &parameters, &patch).await;
         patched.unless_gone().map(drop)
+    }
+
+    /// Deletes the Secret of a Certificate that another client has deleted, for example together with its
+    /// CustomResourceDefinition.
+    async fn delete_left_secret(&self, name: &str) -> kube::Result<()> {
+        let secret = self.secrets.get_opt(name).await?.map(ZeroizedSecret);
+        let annotations = secret.as_ref().map(|it| it.annotations());
+        let namespace = annotations.and_then(|it| it.get(KYMA_NAMESPACE_ANNOTATION));
+        if namespace != Some(&self.options.settings.kyma_namespace) {
+            return Ok(());
+        }
+        self.delete_secret(name).await
     }
 
     async fn delete_secret(&self, name: &str) -> kube::Result<()> {

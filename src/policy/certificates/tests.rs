@@ -47,10 +47,13 @@ fn the_certificate_of_a_runtime_is_for_both_roles() {
             "usages": ["digital signature", "client auth", "server auth"],
             "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
             "secretName": "k1-webhook-tls",
-            "secretTemplate": {"labels": {
-                "operator.kyma-project.io/purpose": "klm-watcher-cert-manager",
-                "operator.kyma-project.io/managed-by": "rt-bootstrapper-controller",
-            }},
+            "secretTemplate": {
+                "labels": {
+                    "operator.kyma-project.io/purpose": "klm-watcher-cert-manager",
+                    "operator.kyma-project.io/managed-by": "rt-bootstrapper-controller",
+                },
+                "annotations": {"rt-bootstrapper.kyma-project.io/kyma-namespace": "kcp-system"},
+            },
             "issuerRef": {"name": "klm-watcher-selfsigned", "kind": "Issuer", "group": "cert-manager.io"},
         },
     });

@@ -127,6 +127,33 @@ async fn a_secret_that_is_issued_after_a_change_of_the_leader_is_deleted() {
     assert_eq!(env.kcp.count("delete certificates"), 1);
 }
 
+/// A deleted CustomResourceDefinition takes the Certificates along, and leaves their Secrets.
+#[tokio::test(start_paused = true)]
+async fn a_kyma_that_is_deleted_without_cert_manager_leaves_no_secret() {
+    let env = Env::started();
+    let names = ["one-webhook-tls", "two-webhook-tls"];
+    for (kyma_name, name) in ["one", "two"].into_iter().zip(names) {
+        env.kcp.put(kyma(kyma_name));
+        until(|| env.certificate(name).is_some()).await;
+        let mut issued = secret(name, "c", "k");
+        let template = &env.certificate(name).unwrap()["spec"]["secretTemplate"];
+        json_patch::merge(&mut issued["metadata"], template);
+        env.server().put(&issued);
+    }
+    env.server().put(&secret("three-webhook-tls", "c", "k"));
+    env.kcp.put(kyma("three"));
+    for name in names {
+        env.server().remove("certificates", ISTIO_NAMESPACE, name);
+    }
+    env.kcp.serve(&kinds::CERTIFICATES, false);
+    env.kcp.delete("kymas", "one");
+    env.kcp.delete("kymas", "three");
+    until(|| env.secret("one-webhook-tls").is_none()).await;
+    sleep(2 * RESYNC).await;
+    assert!(env.secret("two-webhook-tls").is_some());
+    assert!(env.secret("three-webhook-tls").is_some());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_kyma_that_is_created_again_keeps_its_secret() {
     let env = Env::started();
