@@ -29,4 +29,4 @@ Feature: A Watcher that is edited changes what a runtime reports
       """
       status: {state: Ready}
       """
-    Then KLM reconciles the Kyma of Runtime "one" within 30 seconds, and 2 times in all
+    Then KLM reconciles the Kyma of Runtime "one" within 30 seconds

@@ -156,7 +156,7 @@ async fn idle(scenario: &mut Scenario, name: String) -> Result {
 /// An event, and the event that confirms it some seconds later, cause one reconcile each. The required resync of a new runtime may
 /// arrive meanwhile and cause another one.
 #[then(
-    regex = r#"^KLM (?:reconciles the Kyma of Runtime "([^"]+)" within (\d+) seconds, and (\d+) times in all|does not reconcile the Kyma of Runtime "([^"]+)")$"#
+    regex = r#"^KLM (?:reconciles the Kyma of Runtime "([^"]+)" within (\d+) seconds(?:, and (\d+) times in all)?|does not reconcile the Kyma of Runtime "([^"]+)")$"#
 )]
 async fn reconciled(
     scenario: &mut Scenario,
@@ -183,6 +183,9 @@ async fn reconciled(
             check(seen > others, "no reconcile")
         };
         testkit::until::until("KLM reconciles the Kyma", limit, is_seen).await?;
+        if most.is_empty() {
+            return Ok(());
+        }
     }
     let most = most.parse().unwrap_or(0);
     consistently("no further reconcile", CONFIRMED, async || {
