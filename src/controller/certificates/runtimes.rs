@@ -2,8 +2,7 @@
 //!
 //! Changes of a Kyma, its Certificate or the bundle of CAs start a reconcile. Every Kyma is reconciled again after
 //! [`RESYNC`]. If a Kyma no longer exists, its Certificate and its Secret are deleted, also if the Kyma was deleted
-//! while no replica was the leader. The Secret is deleted again after [`ISSUANCE`], because cert-manager may write it for an
-//! issuance that began before; a finalizer keeps the Certificate until then.
+//! while no replica was the leader.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,18 +13,18 @@ use component_base::telemetry::{LogLimit, error_chain};
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::runtime::applier;
 use kube::runtime::controller::{Action, Config as Concurrency, Error};
 use kube::runtime::events::{Event as KubeEvent, EventType};
 use kube::{Api, ResourceExt as _};
 use policy::certificates::{
-    CertificateError, CertificateInfo, KYMA_NAMESPACE_ANNOTATION, Kyma, NAME_SUFFIX, is_current,
-    may_be_outdated, runtime_certificate,
+    CertificateError, CertificateInfo, Kyma, NAME_SUFFIX, is_current, may_be_outdated,
+    runtime_certificate,
 };
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -34,21 +33,18 @@ use super::{
 use crate::RECONCILE_BACKOFF;
 use crate::kube_events::publish_event;
 use crate::kyma::{KnownKymas, KymaView, Kymas};
-use crate::requests::Answer as _;
 use crate::secret::ZeroizedSecret;
+
+mod deletion;
+
+#[cfg(test)]
+pub(super) use deletion::ISSUANCE;
 
 /// Maximum number of concurrent reconciles.
 const CONCURRENCY: u16 = 16;
 
-/// Time after which cert-manager has written the Secret of an issuance that began before its Certificate was deleted.
-/// It ends an attempt after ten seconds, and its cache may be outdated for some seconds.
-pub(super) const ISSUANCE: Duration = Duration::from_secs(30);
-
 /// State of a certificate of an earlier CA that cert-manager has not renewed within the grace period of the newest one.
 const RENEWAL_OVERDUE: &str = "RenewalOverdue";
-
-/// Finalizer of a Certificate whose Secret is being deleted.
-const FINALIZER: &str = "rt-bootstrapper.kyma-project.io/certificate-secret";
 
 /// Minimum interval between log lines about equal failures of Kymas.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -122,10 +118,13 @@ async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<A
         Ok(desired) => desired,
         Err(error) => {
             context.report(&kyma, &error).await;
+            let certificate = format!("{name}{NAME_SUFFIX}");
             // A Certificate without a domain belongs to an earlier Kyma. If the Kyma still exists, its Certificate
-            // stays, because watchers still send events.
-            if kyma.is_bootstrapper() && error == CertificateError::SKRDomainMissing {
-                let left = context.delete(&format!("{name}{NAME_SUFFIX}")).await?;
+            // stays, because watchers still send events, unless its deletion has begun.
+            let is_deleted = kyma.is_bootstrapper() && error == CertificateError::SKRDomainMissing
+                || context.is_being_deleted(&certificate).await?;
+            if is_deleted {
+                let left = context.delete(&certificate).await?;
                 return Ok(left.map_or_else(Action::await_change, Action::requeue));
             }
             return Ok(Action::await_change());
@@ -187,13 +186,14 @@ impl Context {
     async fn synchronize(&self, kyma: &Kyma, desired: Value) -> kube::Result<State> {
         let name = format!("{}{NAME_SUFFIX}", kyma.name);
         let live = self.certificates.get_opt(&name).await?;
-        if let Some(live) = &live
-            && live.metadata.deletion_timestamp.is_some()
-        {
-            // The Kyma was created again. The next reconcile creates the Certificate.
+        if let Some(live) = &live {
+            // The Kyma was created again after the deletion had begun.
             self.release(live).await?;
-            self.unfinished().remove(&name);
-            return Ok(State::default());
+            if live.metadata.deletion_timestamp.is_some() {
+                // The next reconcile creates the Certificate.
+                self.unfinished().remove(&name);
+                return Ok(State::default());
+            }
         }
         let live = live.map(|it| (json!(it), it));
         let Some((content, live)) = live.filter(|(content, _)| is_current(&desired, content))
@@ -251,128 +251,6 @@ impl Context {
             .and_then(|it| it.data.as_ref()?.get("tls.crt"));
         let certificate = certificate.and_then(|it| CertificateInfo::first(&it.0).ok());
         Ok(certificate.is_some_and(|it| !it.is_issued_by(&current.ca)))
-    }
-
-    /// Deletes the Certificate and the Secret of a Kyma that no longer exists. A Certificate of another control plane
-    /// or of another namespace of Kymas stays.
-    async fn clean_up(&self, kyma: &str) {
-        self.states().remove(kyma);
-        self.show();
-        let mut failures = 0;
-        loop {
-            let delay = match self.delete_if_gone(kyma).await {
-                Ok(None) => return,
-                Ok(Some(delay)) => delay,
-                Err(error) => {
-                    let error = error_chain(&error);
-                    tracing::warn!(
-                        kyma,
-                        error,
-                        "failed to delete Certificate of deleted Kyma, backing off"
-                    );
-                    Duration::ZERO
-                }
-            };
-            let backoff = RECONCILE_BACKOFF.delay(failures, fastrand::u64(..));
-            sleep(delay.max(backoff)).await;
-            failures += 1;
-        }
-    }
-
-    /// Returns the least time after which to call again; `None` if nothing is left to delete, or the Kyma exists.
-    async fn delete_if_gone(&self, kyma: &str) -> kube::Result<Option<Duration>> {
-        let _permit = self.deletions.acquire().await;
-        if self.kymas.is_gone(kyma).await? {
-            return self.delete(&format!("{kyma}{NAME_SUFFIX}")).await;
-        }
-        // The RuntimeBootstrapper of the runtime may not be in the store yet.
-        Ok((!self.kymas.has(kyma)).then_some(Duration::ZERO))
-    }
-
-    /// Deletes a Certificate and its Secret. Returns the time after which to call again; `None` if nothing is left to delete.
-    ///
-    /// cert-manager begins no issuance for a Certificate that is being deleted, and writes the Secret of an earlier one at the
-    /// latest after [`ISSUANCE`]. Until then a finalizer keeps the Certificate, so that the next leader also finds it.
-    async fn delete(&self, name: &str) -> kube::Result<Option<Duration>> {
-        let live = self.certificates.get(name).await.unless_gone()?;
-        let Some(live) = live else {
-            self.unfinished().remove(name);
-            self.delete_left_secret(name).await?;
-            return Ok(None);
-        };
-        let namespace = live.annotations().get(KYMA_NAMESPACE_ANNOTATION);
-        if namespace != Some(&self.options.settings.kyma_namespace) {
-            return Ok(None);
-        }
-        if live.metadata.deletion_timestamp.is_none() {
-            self.begin_deletion(&live).await?;
-        }
-        let begun = Instant::now();
-        let begun = *self.unfinished().entry(name.to_owned()).or_insert(begun);
-        self.delete_secret(name).await?;
-        let left = ISSUANCE.saturating_sub(begun.elapsed());
-        if !left.is_zero() {
-            return Ok(Some(left));
-        }
-        self.release(&live).await?;
-        self.unfinished().remove(name);
-        Ok(None)
-    }
-
-    async fn begin_deletion(&self, live: &DynamicObject) -> kube::Result<()> {
-        let name = live.name_any();
-        let finalizers = live.finalizers().iter().map(String::as_str);
-        let finalizers: Vec<&str> = finalizers.chain([FINALIZER]).collect();
-        self.set_finalizers(live, &finalizers).await?;
-        let parameters = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: live.uid(),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
-        let deleted = self.certificates.delete(&name, &parameters).await;
-        deleted.unless_gone()?;
-        self.options.metrics.wrote("delete");
-        tracing::info!(certificate = name, "Certificate deleted");
-        Ok(())
-    }
-
-    /// Removes the finalizer of a Certificate that is being deleted.
-    async fn release(&self, live: &DynamicObject) -> kube::Result<()> {
-        let finalizers = live.finalizers().iter().map(String::as_str);
-        let others: Vec<&str> = finalizers.filter(|it| *it != FINALIZER).collect();
-        if others.len() == live.finalizers().len() {
-            return Ok(());
-        }
-        self.set_finalizers(live, &others).await
-    }
-
-    async fn set_finalizers(&self, live: &DynamicObject, finalizers: &[&str]) -> kube::Result<()> {
-        let patch = json!({
-            "metadata": { "resourceVersion": live.resource_version(), "finalizers": finalizers },
-        });
-        let (name, parameters) = (live.name_any(), PatchParams::default());
-        let patch = Patch::Merge(&patch);
-        let patched = self.certificates.patch(&name, &parameters, &patch).await;
-        patched.unless_gone().map(drop)
-    }
-
-    /// Deletes the Secret of a Certificate that another client has deleted, for example together with its
-    /// CustomResourceDefinition.
-    async fn delete_left_secret(&self, name: &str) -> kube::Result<()> {
-        let secret = self.secrets.get_opt(name).await?.map(ZeroizedSecret);
-        let annotations = secret.as_ref().map(|it| it.annotations());
-        let namespace = annotations.and_then(|it| it.get(KYMA_NAMESPACE_ANNOTATION));
-        if namespace != Some(&self.options.settings.kyma_namespace) {
-            return Ok(());
-        }
-        self.delete_secret(name).await
-    }
-
-    async fn delete_secret(&self, name: &str) -> kube::Result<()> {
-        let deleted = self.secrets.delete(name, &DeleteParams::default()).await;
-        deleted.unless_gone().map(drop)
     }
 
     /// Reports a Kyma that gets no certificate, once for each reason.

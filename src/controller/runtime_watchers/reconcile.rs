@@ -90,10 +90,10 @@ pub(super) async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kub
             let runtime = Runtime {
                 context: &context,
                 kyma: &name,
+                was_installed: context.was_installed(&name, &id, revision),
                 id,
                 desired: &desired,
                 is_deleted,
-                is_known: context.was_installed(&name, revision),
                 accepted: kyma.accepted_cluster(),
             };
             let outcome = runtime.synchronize(&bundle).await?;
@@ -117,7 +117,7 @@ pub(super) async fn remove(context: &Context, kyma: &str) {
             id,
             desired: &context.removal,
             is_deleted: true,
-            is_known: false,
+            was_installed: false,
             accepted: None,
         };
         runtime.remove().await;
@@ -132,8 +132,8 @@ struct Runtime<'a> {
     desired: &'a DesiredWatcher,
     /// Whether the Kyma is deleted, or was deleted and its RuntimeBootstrapper has no domain.
     is_deleted: bool,
-    /// Whether the last reconcile has installed the same watcher, so that other clients made all differences.
-    is_known: bool,
+    /// Whether the last reconcile found the same watcher installed, so that other clients made all differences.
+    was_installed: bool,
     /// UID of the cluster that an operator accepted by an annotation of the Kyma.
     accepted: Option<&'a String>,
 }
@@ -288,7 +288,7 @@ impl Runtime<'_> {
         let mut targets = done.iter().map(policy::sync::plan::Action::target);
         let are_webhooks_unchanged = targets.all(|it| it.name() == OWNER_CONFIG_MAP);
         let mut targets = done.iter().map(policy::sync::plan::Action::target);
-        let is_restored = self.is_known && targets.any(|it| self.desired.is_configuration(it));
+        let is_restored = self.was_installed && targets.any(|it| self.desired.is_configuration(it));
         if !is_unchanged {
             // `Debug` of an action is its verb and path.
             tracing::info!(kyma = self.kyma, writes = ?done, "objects of watcher on runtime written");

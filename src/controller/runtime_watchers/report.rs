@@ -106,10 +106,10 @@ impl Outcome {
     }
 
     /// Returns the outcome if another client had deleted or changed the webhook configuration, which was written again. The next
-    /// reconcile, which follows soon, requests a review.
+    /// reconcile follows after a backoff, which bounds the writes against a client that changes it again each time.
     pub(super) fn restored() -> Self {
         let message = "another client deleted or changed the webhook configuration of the watcher; it was written again";
-        Self::new(REVIEW_MISSING, message.to_owned(), Retry::Progressing)
+        Self::new(REVIEW_MISSING, message.to_owned(), Retry::Failed(None))
     }
 
     pub(super) fn is_installed(&self) -> bool {
@@ -190,11 +190,13 @@ impl RuntimeState {
 }
 
 impl Context {
-    /// Returns whether the last reconcile of a Kyma has found the watcher installed for the goal with this number.
-    pub(super) fn was_installed(&self, kyma: &str, revision: u64) -> bool {
+    /// Returns whether the last reconcile of a Kyma has found the watcher on this runtime installed for the goal with this number.
+    pub(super) fn was_installed(&self, kyma: &str, id: &RuntimeId, revision: u64) -> bool {
         let runtimes = self.runtimes();
         let state = runtimes.states.get(kyma);
-        state.is_some_and(|it| it.revision == revision && it.is_installed())
+        state.is_some_and(|it| {
+            it.is_installed() && it.revision == revision && it.id.as_deref() == Some(id.as_str())
+        })
     }
 
     /// Stores and reports the result. Returns the time of the next reconcile.

@@ -127,7 +127,43 @@ async fn a_secret_that_is_issued_after_a_change_of_the_leader_is_deleted() {
     assert_eq!(env.kcp.count("delete certificates"), 1);
 }
 
-/// A deleted CustomResourceDefinition takes the Certificates along, and leaves their Secrets.
+/// A Kyma with the name that gets no certificate itself does not stop the deletion.
+#[tokio::test(start_paused = true)]
+async fn a_kyma_that_is_created_again_without_a_domain_leaves_no_secret() {
+    let env = Env::started();
+    env.kcp.put(kyma("one"));
+    until(|| env.certificate("one-webhook-tls").is_some()).await;
+    env.kcp.delete("kymas", "one");
+    until(|| env.is_terminating("one-webhook-tls")).await;
+    let mut again = kyma("one");
+    again["metadata"]["annotations"] = json!({});
+    env.kcp.put(again);
+    sleep(Duration::from_secs(10)).await;
+    env.server().put(&secret("one-webhook-tls", "c", "k"));
+    until(|| env.certificate("one-webhook-tls").is_none()).await;
+    assert!(env.secret("one-webhook-tls").is_none());
+}
+
+/// The leader ends between the two requests that begin the deletion.
+#[tokio::test(start_paused = true)]
+async fn a_certificate_that_was_not_deleted_has_no_finalizer_when_its_kyma_is_created_again() {
+    let env = Env::started();
+    env.kcp.put(kyma("one"));
+    until(|| env.certificate("one-webhook-tls").is_some()).await;
+    let finalizers = || {
+        let certificate = env.certificate("one-webhook-tls").unwrap();
+        let finalizers = certificate["metadata"]["finalizers"].as_array();
+        finalizers.map_or(0, Vec::len)
+    };
+    let rejected = env.kcp.fault("delete certificates").status(500);
+    env.kcp.delete("kymas", "one");
+    until(|| rejected.hits() > 1).await;
+    assert_eq!(finalizers(), 1);
+    env.kcp.put(kyma("one"));
+    until(|| finalizers() == 0).await;
+}
+
+/// A deleted CustomResourceDefinition deletes its Certificates, and leaves their Secrets.
 #[tokio::test(start_paused = true)]
 async fn a_kyma_that_is_deleted_without_cert_manager_leaves_no_secret() {
     let env = Env::started();

@@ -132,7 +132,7 @@ async fn runtimes_that_never_respond_do_not_delay_another() {
     let mut env = Env::new();
     env.call_timeout = Duration::from_mins(10);
     let silent = RuntimeCluster::new("uid-silent").await;
-    let requests = silent.fault("*").hold();
+    let _requests = silent.fault("*").hold();
     for number in 0..MAX_CONNECTIONS + 16 {
         let name = format!("silent-{number}");
         env.connect(&format!("id-{name}"), &silent);
@@ -142,8 +142,9 @@ async fn runtimes_that_never_respond_do_not_delay_another() {
     env.kcp.put(watcher("klm"));
     env.issue_gateway(&[&env.authority]);
     env.start();
-    env.until("all connections are in use", |_| {
-        requests.hits() >= MAX_CONNECTIONS
+    env.until("all connections are in use", |env| {
+        let waiting = "runtime_watcher_limit_waiting{limit=\"connections\"}";
+        Samples::of(&env.registry).count(waiting) > 0
     })
     .await;
     let _cluster = env.runtime("one").await;
