@@ -29,4 +29,4 @@ Feature: A Watcher that is edited changes what a runtime reports
       """
       status: {state: Ready}
       """
-    Then KLM reconciles the Kyma of Runtime "one" within 30 seconds
+    Then manager "lifecycle-manager" receives an event for Kyma "kyma-system/app"

@@ -14,9 +14,9 @@ Feature: Customers change what the controller installs on a runtime
     Then RuntimeBootstrapper "one" has condition WatcherInstalled=False with reason "ReviewMissing"
     And Kyma "kcp-system/one" has Event "ReviewMissing" with message containing "deleted or changed"
     And RuntimeBootstrapper "one" has condition WatcherInstalled=True
-    When Kyma "kyma-system/app" is created with:
+    When Kyma "kyma-system/restored" is created with:
       """
       metadata: {labels: {operator.kyma-project.io/watched-by: kyma}}
       spec: {channel: regular}
       """
-    Then manager "lifecycle-manager" receives an event for Kyma "kyma-system/app"
+    Then manager "lifecycle-manager" receives an event for Kyma "kyma-system/restored"

@@ -72,7 +72,10 @@ pub const MANAGER: &str = "harness";
 #[derive(Clone)]
 pub struct Client {
     inner: kube::Client,
+    /// The most stable version of each kind.
     kinds: Arc<Mutex<Vec<Kind>>>,
+    /// Kinds in the version of an object.
+    pinned: Arc<Mutex<Vec<Kind>>>,
 }
 
 /// Method of a write.
@@ -101,6 +104,7 @@ impl Client {
         Self {
             inner,
             kinds: Arc::default(),
+            pinned: Arc::default(),
         }
     }
 
@@ -319,22 +323,26 @@ impl Client {
 
     /// Resolves a kind. For an unknown kind, discovery runs again.
     async fn kind(&self, version: Option<&str>, name: &str) -> Result<Kind> {
-        let mut kinds = self.kinds.lock().await;
         let known = |kinds: &[Kind]| {
             let mut kinds = kinds.iter().filter(|it| it.0.kind == name);
             let is_version = |it: &&Kind| version.is_none_or(|other| it.0.api_version == other);
             kinds.find(is_version).cloned()
         };
-        if let Some(kind) = known(&kinds) {
-            return Ok(kind);
-        }
         if let Some(version) = version {
+            let mut pinned = self.pinned.lock().await;
+            if let Some(kind) = known(&pinned) {
+                return Ok(kind);
+            }
             let (group, version) = version.split_once('/').unwrap_or(("", version));
             let kind = GroupVersionKind::gvk(group, version, name);
             let found = timeout(TIME_LIMIT, pinned_kind(&self.inner, &kind)).await?;
-            let found = found.with_context(|| format!("{kind:?} is not served"))?;
-            kinds.push(found.clone());
+            let found = found.map_err(|error| anyhow!("cannot discover {kind:?}: {error}"))?;
+            pinned.push(found.clone());
             return Ok(found);
+        }
+        let mut kinds = self.kinds.lock().await;
+        if let Some(kind) = known(&kinds) {
+            return Ok(kind);
         }
         *kinds = self.discover().await?;
         known(&kinds).with_context(|| format!("the API server does not serve kind {name}"))

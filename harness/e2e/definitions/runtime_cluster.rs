@@ -129,16 +129,16 @@ async fn fault(scenario: &mut Scenario, name: String, what: String) -> Result {
     let env = synchronization(scenario)?;
     let number = number(&name)?;
     match what.as_str() {
-        "becomes reachable" => return env.shut_out(number, false).await,
+        "becomes reachable" => return env.block_connections(number, false).await,
         "accepts writes again" => return env.accept_writes(number).await,
         _ => {}
     }
     later(scenario, &env, "end all faults", async move |it| {
-        it.shut_out(number, false).await?;
+        it.block_connections(number, false).await?;
         it.accept_writes(number).await
     });
     match what.as_str() {
-        "becomes unreachable" => env.shut_out(number, true).await,
+        "becomes unreachable" => env.block_connections(number, true).await,
         "denies writes to Secrets" => env.deny_secret(number).await,
         _ => env.delay_config_map(number).await,
     }

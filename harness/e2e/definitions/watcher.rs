@@ -90,6 +90,8 @@ async fn increases(
     let of_gateway = metric == "listener.ssl.handshake_errors";
     if let Ok(flow) = scenario.environment_of::<crate::flow::View>() {
         if !of_gateway {
+            let is_of_flow = !at_least.is_empty() && !manager.is_empty();
+            ensure!(is_of_flow, "not a step of the flow");
             return super::flow::is_scraped(&flow, &manager, &metric, by).await;
         }
         let delivery = scenario.observed.noted("delivery")?;

@@ -88,8 +88,9 @@ impl Flow {
         let before = self.counted(&shoot, &watcher).await?;
         let creating = create_continuously(shoot.api.clone(), PERIOD);
         let rotated = self.rotate(&shoot, instance, rotation).await;
-        let created = timeout(LIMIT, creating.end()).await???;
+        let created = timeout(LIMIT, creating.end()).await;
         rotated?;
+        let created = created???;
         until("all events are delivered", LIMIT, || is_delivered(&watcher)).await?;
         let after = self.counted(&shoot, &watcher).await?;
         let changes = u64::try_from(created.len())?;
@@ -100,7 +101,7 @@ impl Flow {
         let serial = self.presented().await?;
         let mut ca = self.certificate(CA, "tls.crt").await?;
         if rotation.has_outage {
-            self.shut_out(instance, true).await?;
+            self.block_connections(instance, true).await?;
         }
         self.kcp.api.delete(&secret_path(CA)).await?;
         if rotation.is_repeated {
@@ -112,7 +113,7 @@ impl Flow {
         }
         if rotation.has_outage {
             self.waits_for(shoot, instance, (&ca, &serial)).await?;
-            self.shut_out(instance, false).await?;
+            self.block_connections(instance, false).await?;
         }
         until(
             "the gateway presents a certificate of the new CA",
@@ -130,11 +131,15 @@ impl Flow {
     }
 
     /// Rejects connections from KCP to the API server of a runtime, or accepts them again. The watcher still reaches KCP.
-    pub(crate) async fn shut_out(&self, instance: &Instance, is_out: bool) -> Result<()> {
+    pub(crate) async fn block_connections(
+        &self,
+        instance: &Instance,
+        is_blocked: bool,
+    ) -> Result<()> {
         let address = self.kcp.cluster.node_address().await?;
         let rule = format!("INPUT -s {address} -j REJECT");
         let shoot = self.shoots.find(&instance.shoot)?;
-        filter(&shoot.cluster, "filter", &rule, is_out).await
+        filter(&shoot.cluster, "filter", &rule, is_blocked).await
     }
 
     /// Returns the CA if it is another one, and the watchers' gateway trusts it.

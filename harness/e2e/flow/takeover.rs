@@ -1,6 +1,7 @@
 //! The lifecycle-manager takes over the watcher of a runtime, as in `docs/migrating.md`, and the controller takes it back,
 //! while Kymas are created on the runtime.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -20,7 +21,6 @@ use super::rotation::{CA, Delivery, ISSUED, is_delivered, secret_path};
 use super::shoots::Shoot;
 use crate::definitions::{Stream, check, random};
 use crate::rollout::{Workload, count};
-use crate::scenario::ObjectRef;
 use testkit::client::{Client, Write};
 
 /// Time limit for two rollouts of the watcher, of which the second has Pods that wait before they end.
@@ -161,28 +161,17 @@ impl Flow {
         Ok(())
     }
 
-    /// Returns the number of events that KLM has received for an object.
-    pub(crate) async fn events_for(&self, object: &ObjectRef) -> Result<u64> {
+    /// Returns the number of events that KLM has received, by namespace and name of their object.
+    pub(crate) async fn events(&self) -> Result<BTreeMap<String, u64>> {
         let metrics = self.klm.metrics(KLM_METRICS_PORT).await?;
-        let namespace = object.namespace.as_deref().unwrap_or_default();
-        let name = &object.name;
-        count(
-            &metrics,
-            &format!("{EVENTS}_total{{object=\"{namespace}/{name}\"}}"),
-        )
-    }
-
-    /// Returns the objects for which KLM has received no event.
-    pub(crate) async fn without_event(&self, names: &[String]) -> Result<Vec<String>> {
-        let metrics = self.klm.metrics(KLM_METRICS_PORT).await?;
-        let mut missing = Vec::new();
-        for name in names {
-            let series = format!("{EVENTS}_total{{object=\"{SKR_NAMESPACE}/{name}\"}}");
-            if count(&metrics, &series)? == 0 {
-                missing.push(name.clone());
-            }
-        }
-        Ok(missing)
+        let all = format!("{EVENTS}_total");
+        let samples = metrics.values().flat_map(|it| it.matching(&all));
+        let objects = samples.filter_map(|mut it| it.labels.remove("object"));
+        let counted = objects.map(|object| {
+            let count = count(&metrics, &format!("{all}{{object=\"{object}\"}}"))?;
+            Ok((object, count))
+        });
+        counted.collect()
     }
 }
 

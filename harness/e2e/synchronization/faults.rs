@@ -1,6 +1,6 @@
 //! Faults of a runtime cluster, injected on its node and in its API.
 //!
-//! [`Clusters::shut_out`] and [`Clusters::accept_writes`] end them, also if there is none.
+//! [`Clusters::block_connections`] and [`Clusters::accept_writes`] end them, also if there is none.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use testkit::client::Answer;
 
 impl Clusters {
     /// Rejects connections from KCP, or accepts them again. The test uses another address.
-    pub(crate) async fn shut_out(&self, number: usize, is_out: bool) -> Result<()> {
+    pub(crate) async fn block_connections(&self, number: usize, is_blocked: bool) -> Result<()> {
         let address = self.kcp.cluster.node_address().await?;
         let rule = format!("INPUT -s {address} -j REJECT");
-        filter(&self.runtimes[number].cluster, "filter", &rule, is_out).await
+        filter(&self.runtimes[number].cluster, "filter", &rule, is_blocked).await
     }
 
     /// Denies writes to the pull Secret with an admission policy, and waits until the policy is active.
