@@ -48,3 +48,16 @@ Feature: A Pod gets the pull Secret when its registry needs credentials
       """
     When Pod "shop/web" is created with dry run
     Then Pod "shop/web" is admitted unchanged
+
+  # imagePullSecrets of a Pod cannot be changed, so its author has to create it again.
+  @sample
+  Scenario: A new image of a registry with credentials causes a warning when the Pod does not name the pull Secret
+    Given Namespace "shop"
+    And Pod "shop/web" exists with:
+      """
+      spec: {nodeSelector: {no-such-node: "true"}}
+      """
+    And annotation "rt-cfg.kyma-project.io/all" of Namespace "shop" is set to "true"
+    When container "app" of Pod "shop/web" is set to image "replace.me/app:2"
+    Then image of container "app" in Pod "shop/web" is "registry.landscape.test:5000/app:2"
+    And the warning contains "the stored Pod does not name registry-credentials"
