@@ -1,7 +1,8 @@
 //! Common code for requests to KCP: the field manager, the label of created objects, and error responses that are not failures.
 
 use api::kcp::CONTROLLER_FIELD_MANAGER;
-use kube::api::{PatchParams, PostParams};
+use kube::Resource;
+use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
 
 /// The label of objects that the controller created; its value is [`CONTROLLER_FIELD_MANAGER`].
 pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -25,6 +26,14 @@ pub(crate) fn patching() -> PatchParams {
         field_manager: Some(CONTROLLER_FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     }
+}
+
+/// Returns parameters of the deletion of this object, not of another one that has its name meanwhile.
+pub(crate) fn deleting(object: &impl Resource) -> DeleteParams {
+    DeleteParams::default().preconditions(Preconditions {
+        uid: object.meta().uid.clone(),
+        resource_version: None,
+    })
 }
 
 /// Converts a response with status 404 or 409 that is not a failure.

@@ -70,8 +70,8 @@ const CONCURRENCY: u16 = 256;
 /// Maximum number of runtimes to which a connection is being opened. The number doubles while some runtimes are slow.
 const MAX_HANDSHAKES: usize = 64;
 
-/// Maximum number of runtimes that are read and written concurrently. The number doubles while some runtimes are slow. The
-/// objects of a runtime take 0.3 MB.
+/// Maximum number of runtimes that are read and written concurrently. The number doubles while some runtimes are slow. Their objects
+/// take most of the memory of a reconcile.
 const MAX_CONNECTIONS: usize = 64;
 
 /// Duration after which a runtime counts as slow, so that it does not prevent other reconciles.

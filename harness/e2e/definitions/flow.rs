@@ -434,7 +434,7 @@ pub(super) async fn received(scenario: &Scenario, env: &View, object: &ObjectRef
     let object = scenario.resolved(object);
     let object = format!("{}/{}", object.namespace.unwrap_or_default(), object.name);
     let before = scenario.observed.noted("events");
-    let before = before.map_or(0, |it| it[&object].as_u64().unwrap_or_default());
+    let before = before.map_or(0.0, |it| it[&object].as_f64().unwrap_or_default());
     eventually("KLM receives an event", async || {
         let events = env.events().await?;
         let count = events.get(&object).copied().unwrap_or_default();

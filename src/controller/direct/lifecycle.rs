@@ -7,7 +7,7 @@
 use api::bootstrapper::{DeletionPolicy, FINALIZER, RuntimeBootstrapper, RuntimeBootstrapperSpec};
 use api::kcp::{CONTROLLER_FIELD_MANAGER, SHOOT_NAME};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, Patch, Preconditions};
+use kube::api::Patch;
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use policy::sync::signal::mark_stale;
 use policy::sync::status::Goal;
@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{DirectSettings, WEBHOOK_RECONCILES};
 use crate::inventory::RuntimeView;
-use crate::requests::{Answer as _, MANAGED_BY, own_label, patching, posting};
+use crate::requests::{Answer as _, MANAGED_BY, deleting, own_label, patching, posting};
 use crate::signal::pace::Pace;
 
 /// Maximum number of concurrent requests. Each request has its own connection, and more requests do not increase the
@@ -67,13 +67,9 @@ impl Lifecycle {
     /// Deletes a resource that the controller created. The finalizer delays the deletion until the clean-up of the
     /// runtime is complete.
     pub(super) async fn delete(&self, resource: &RuntimeBootstrapper) -> Result<(), kube::Error> {
-        let parameters = DeleteParams::default().preconditions(Preconditions {
-            uid: resource.uid(),
-            resource_version: None,
-        });
         let _permit = self.permits.acquire().await;
         let name = resource.name_any();
-        let deleted = self.resources.delete(&name, &parameters).await;
+        let deleted = self.resources.delete(&name, &deleting(resource)).await;
         deleted.unless_gone().map(drop)
     }
 

@@ -285,10 +285,10 @@ impl Runtime<'_> {
         let written = writer.apply(&plan.steps, &mut done).await;
         let is_unchanged = done.is_empty();
         // The ownership ConfigMap has no effect on reviews.
-        let mut targets = done.iter().map(policy::sync::plan::Action::target);
-        let are_webhooks_unchanged = targets.all(|it| it.name() == OWNER_CONFIG_MAP);
-        let mut targets = done.iter().map(policy::sync::plan::Action::target);
-        let is_restored = self.was_installed && targets.any(|it| self.desired.is_configuration(it));
+        let targets = || done.iter().map(policy::sync::plan::Action::target);
+        let are_webhooks_unchanged = targets().all(|it| it.name() == OWNER_CONFIG_MAP);
+        let is_restored =
+            self.was_installed && targets().any(|it| self.desired.is_configuration(it));
         if !is_unchanged {
             // `Debug` of an action is its verb and path.
             tracing::info!(kyma = self.kyma, writes = ?done, "objects of watcher on runtime written");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::watcher::{FINALIZER, Watcher};
 use jiff::Timestamp;
-use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::Selector;
 use kube::runtime::controller::Action;
 use kube::runtime::finalizer::{Error as FinalizerError, Event, finalizer};
@@ -16,7 +16,7 @@ use policy::watchers::{
 use serde_json::json;
 
 use super::{Context, Guarded, RESYNC};
-use crate::requests::{Answer as _, posting};
+use crate::requests::{Answer as _, deleting, posting};
 
 /// Reconciles one Watcher.
 ///
@@ -179,13 +179,7 @@ async fn clean_up(
     let Some(live) = live.filter(|live| is_owned_by(watcher, &json!(live))) else {
         return Ok(Action::await_change());
     };
-    let parameters = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: live.uid(),
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    };
+    let parameters = deleting(&live);
     let deleted = context.virtual_services.delete(&name, &parameters).await;
     if deleted.unless_gone()?.is_some() {
         tracing::info!(watcher = name, verb = "delete", "VirtualService written");

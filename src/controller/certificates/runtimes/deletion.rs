@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use component_base::telemetry::error_chain;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, DynamicObject, Patch};
 use policy::certificates::{KYMA_NAMESPACE_ANNOTATION, NAME_SUFFIX};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::Context;
 use crate::RECONCILE_BACKOFF;
-use crate::requests::Answer as _;
+use crate::requests::{Answer as _, deleting, patching};
 use crate::secret::ZeroizedSecret;
 
 /// Time after which cert-manager has written the Secret of an issuance that began before its Certificate was deleted.
@@ -105,14 +105,7 @@ impl Context {
             let finalizers: Vec<&str> = finalizers.chain([FINALIZER]).collect();
             self.set_finalizers(live, &finalizers).await?;
         }
-        let parameters = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: live.uid(),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
-        let deleted = self.certificates.delete(&name, &parameters).await;
+        let deleted = self.certificates.delete(&name, &deleting(live)).await;
         deleted.unless_gone()?;
         self.options.metrics.wrote("delete");
         tracing::info!(certificate = name, "Certificate deleted");
@@ -133,9 +126,8 @@ impl Context {
         let patch = json!({
             "metadata": { "resourceVersion": live.resource_version(), "finalizers": finalizers },
         });
-        let (name, parameters) = (live.name_any(), PatchParams::default());
-        let patch = Patch::Merge(&patch);
-        let patched = self.certificates.patch(&name, &parameters, &patch).await;
+        let (name, patch) = (live.name_any(), Patch::Merge(&patch));
+        let patched = self.certificates.patch(&name, &patching(), &patch).await;
         patched.unless_gone().map(drop)
     }
 
