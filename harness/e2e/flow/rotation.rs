@@ -20,6 +20,8 @@ use crate::rollout::{Workload, count, filter};
 
 /// Secret of the CA, issued by cert-manager.
 pub(super) const CA: &str = "klm-watcher";
+/// Certificate whose Secret is the CA.
+pub(super) const CA_CERTIFICATE: &str = "klm-watcher-serving";
 /// Secret that cert-manager issues for the gateway.
 pub(super) const ISSUED: &str = "klm-watcher-gateway";
 /// Metrics port of the watcher on a runtime.
@@ -103,13 +105,13 @@ impl Flow {
         if rotation.has_outage {
             self.block_connections(instance, true).await?;
         }
-        self.kcp.api.delete(&secret_path(CA)).await?;
+        self.replace_ca().await?;
         if rotation.is_repeated {
             let trusted = until("the gateway trusts the new CA", LIMIT, || {
                 self.trusts_other(&ca)
             });
             ca = trusted.await?;
-            self.kcp.api.delete(&secret_path(CA)).await?;
+            self.replace_ca().await?;
         }
         if rotation.has_outage {
             self.waits_for(shoot, instance, (&ca, &serial)).await?;
@@ -128,6 +130,23 @@ impl Flow {
         )
         .await?;
         Ok(())
+    }
+
+    /// Deletes the Secret of the CA when cert-manager has finished an earlier replacement. Until then it may write the Secret with
+    /// the same CA again.
+    async fn replace_ca(&self) -> Result<()> {
+        let path = format!(
+            "/apis/cert-manager.io/v1/namespaces/{GATEWAY_NAMESPACE}/certificates/{CA_CERTIFICATE}"
+        );
+        until("cert-manager has issued the CA", LIMIT, || async {
+            let certificate = self.kcp.api.find(&path).await?;
+            let conditions = certificate["status"]["conditions"].as_array();
+            let is = |it: &Value, kind: &str| it["type"] == kind && it["status"] == "True";
+            let has = |kind| conditions.is_some_and(|all| all.iter().any(|it| is(it, kind)));
+            check(has("Ready") && !has("Issuing"), "it is being issued")
+        })
+        .await?;
+        self.kcp.api.delete(&secret_path(CA)).await
     }
 
     /// Rejects connections from KCP to the API server of a runtime, or accepts them again. The watcher still reaches KCP.

@@ -9,6 +9,7 @@ use doubles::klm::{GATEWAY_NAMESPACE, GATEWAY_SECRET, MANAGER};
 use serde_json::{Value, json};
 use testkit::json::namespace;
 
+use super::rotation::{CA, CA_CERTIFICATE};
 use crate::definitions::eventually;
 use crate::gateway::HOST;
 use crate::install::{apply, printed};
@@ -38,10 +39,10 @@ pub(super) async fn install(kcp: &Cluster, watchers: &[conformance::Watcher]) ->
 pub(super) async fn provide_authority(kcp: &Client) -> Result<()> {
     let certificate = json!({
         "apiVersion": "cert-manager.io/v1", "kind": "Certificate",
-        "metadata": { "name": "klm-watcher-serving", "namespace": GATEWAY_NAMESPACE },
+        "metadata": { "name": CA_CERTIFICATE, "namespace": GATEWAY_NAMESPACE },
         "spec": {
             "isCA": true, "commonName": "klm-watcher-selfsigned-ca", "dnsNames": [HOST],
-            "secretName": "klm-watcher", "issuerRef": { "name": "klm-watcher-root" },
+            "secretName": CA, "issuerRef": { "name": "klm-watcher-root" },
         },
     });
     eventually("the CA is requested", async || {
