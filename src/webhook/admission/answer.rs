@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use super::InternalError;
 
-/// Maximum length of a warning. The API server may truncate longer warnings.
-const WARNING_LENGTH: usize = 120;
+/// Maximum length of a warning in characters. The API server may truncate warnings of more than 256.
+const WARNING_LENGTH: usize = 250;
 /// Maximum number of warnings. The API server drops all warnings beyond 4096 characters in total.
 const WARNINGS: usize = 16;
 /// Maximum length of the audit annotation. `preview` prints the full list.
