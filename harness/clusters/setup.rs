@@ -10,8 +10,8 @@
 
 mod images;
 
-pub use images::definitions;
-pub(crate) use images::{CERT_MANAGER, ISTIOD, Part, ensure_envoy, pulled_gateway};
+pub(crate) use images::{CERT_MANAGER, ISTIOD, Part, ensure_envoy, pull, pulled_gateway};
+pub use images::{DEFINITIONS_FILE, definitions};
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};

@@ -15,7 +15,7 @@ use tokio::process::Command;
 use super::{Image, content_tag, context};
 use crate::cluster::Provider;
 use crate::progress;
-use crate::setup::{CERT_MANAGER, ISTIOD, Part, Setup, ensure_envoy, pulled_gateway};
+use crate::setup::{CERT_MANAGER, ISTIOD, Part, Setup, ensure_envoy, pull, pulled_gateway};
 use crate::workspace;
 
 /// Name of the probe's image on nodes.
@@ -72,20 +72,31 @@ pub async fn gateway(setup: &Setup) -> anyhow::Result<Image> {
     linked("envoy", &ensure_envoy().await?).await
 }
 
-/// Returns the image of cert-manager, built from its Go module.
+/// Returns the image of cert-manager: that of [`CERT_MANAGER_IMAGE`], or one built from its Go module.
 pub async fn cert_manager() -> anyhow::Result<Image> {
-    of_module(CERT_MANAGER).await
+    pulled_or_built(CERT_MANAGER_IMAGE, CERT_MANAGER).await
 }
 
-/// Returns the image of istiod, built from its Go module.
+/// Returns the image of istiod: that of [`ISTIOD_IMAGE`], or one built from its Go module.
 pub async fn istiod() -> anyhow::Result<Image> {
-    of_module(ISTIOD).await
+    pulled_or_built(ISTIOD_IMAGE, ISTIOD).await
 }
 
-async fn of_module(part: Part) -> anyhow::Result<Image> {
-    let reference = part.ensure().await?;
+/// Environment variable with the image of cert-manager's controller, which is pulled unless Docker has it.
+const CERT_MANAGER_IMAGE: &str = "HARNESS_CERT_MANAGER_IMAGE";
+/// Environment variable with the image of istiod, which is pulled unless Docker has it.
+const ISTIOD_IMAGE: &str = "HARNESS_ISTIOD_IMAGE";
+
+async fn pulled_or_built(variable: &str, part: Part) -> anyhow::Result<Image> {
+    let reference = match std::env::var(variable) {
+        Ok(image) => {
+            pull(&image).await.with_context(|| variable.to_owned())?;
+            image
+        }
+        Err(_) => part.ensure().await?,
+    };
     let found = Image::find(&reference).await?;
-    found.with_context(|| format!("Docker lacks {reference}, which was built"))
+    found.with_context(|| format!("Docker lacks {reference}, which was pulled or built"))
 }
 
 /// Returns the image of the example operator of the listener's crate, built as by the workspace's tests.

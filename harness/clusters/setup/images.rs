@@ -93,7 +93,8 @@ pub(super) async fn ensure(choice: ProviderChoice) -> anyhow::Result<Setup> {
     chosen(choice)
 }
 
-async fn pull(image: &str) -> anyhow::Result<()> {
+/// Pulls an image, unless Docker has it.
+pub(crate) async fn pull(image: &str) -> anyhow::Result<()> {
     let found = docker::image_id(image).await?;
     if found.is_some() {
         return Ok(());
@@ -143,10 +144,18 @@ impl Part {
     }
 }
 
-/// Returns the CustomResourceDefinitions of Istio and cert-manager, for KCP, which are downloaded if they do not exist.
+/// Environment variable with the path of a file with the CustomResourceDefinitions of a version of Istio and cert-manager.
+pub const DEFINITIONS_FILE: &str = "HARNESS_DEFINITIONS";
+
+/// Returns the CustomResourceDefinitions of Istio and cert-manager, for KCP: those of [`DEFINITIONS_FILE`], or the ones of the
+/// Go modules, which are downloaded if they do not exist.
 pub async fn definitions() -> anyhow::Result<String> {
-    DEFINITIONS.build().await?;
-    let file = workspace::target().join("kube/definitions.yaml");
+    let file = if let Some(file) = std::env::var_os(DEFINITIONS_FILE) {
+        workspace::root().join(file)
+    } else {
+        DEFINITIONS.build().await?;
+        workspace::target().join("kube/definitions.yaml")
+    };
     std::fs::read_to_string(&file).with_context(|| file.display().to_string())
 }
 
