@@ -1,10 +1,9 @@
 //! `cargo verify` runs the set-up, then every test of the workspace. `cargo harness e2e SUITE` runs the set-up, then one suite.
 //!
-//! The suites on clusters wait more than they compute. So `cargo verify` runs three groups in parallel, which take about the
-//! same time: the two longest suites in sequence, the three shorter suites in sequence, and all other tests. More parallel
-//! groups would slow each other down, and tests that measure time would fail. The output of the other tests is printed
-//! directly. The output of each suite is written to a log file, and printed when all have ended. Both commands select all
-//! packages of the workspace, so that nothing is compiled twice.
+//! The suites on clusters wait more than they compute. So `cargo verify` runs three commands in parallel, the longest first:
+//! each suite, and all other tests. More would slow each other down, and tests that measure time would fail. The output of the
+//! other tests is printed directly. The output of each suite is written to a log file, and printed when all have ended. Both
+//! commands select all packages of the workspace, so that nothing is compiled twice.
 #![expect(clippy::print_stdout, reason = "the output of the suites")]
 
 use std::fs::File;
@@ -12,6 +11,7 @@ use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus, Stdio};
 
 use anyhow::Context as _;
+use futures::stream::{self, StreamExt as _};
 use tokio::process::Command;
 
 use clusters::cluster::ProviderChoice;
@@ -79,33 +79,31 @@ pub(crate) async fn run(choice: Option<ProviderChoice>) -> anyhow::Result<ExitCo
     // image report a failed build.
     let _ = images::cert_manager().await;
     let _ = images::istiod().await;
-    let mut others = tests(choice);
-    // It chooses scenarios of the suites. Unit tests of that choice would read it, too.
-    others.env_remove("CUCUMBER_FILTER_TAGS");
-    let (longer, shorter, others) = tokio::join!(
-        log_suites(choice, LONGER),
-        log_suites(choice, SHORTER),
-        others.status()
-    );
-    let mut passed = others.context("cargo cannot be run")?.success();
-    for (suite, status) in longer.into_iter().chain(shorter) {
-        println!("     Running suite {suite}");
-        std::io::copy(&mut File::open(log(suite))?, &mut std::io::stdout())?;
+    let queue = stream::iter(QUEUE).map(async |tests| (tests, run_queued(choice, tests).await));
+    let ended: Vec<_> = queue.buffer_unordered(PARALLEL).collect().await;
+    let mut passed = true;
+    for (tests, status) in ended {
+        if let Some(suite) = tests {
+            println!("     Running suite {suite}");
+            std::io::copy(&mut File::open(log(suite))?, &mut std::io::stdout())?;
+        }
         passed &= status?.success();
     }
     Ok(ExitCode::from(u8::from(!passed)))
 }
 
-/// Runs suites one after the other.
-async fn log_suites(
+/// Runs a suite, or all other tests.
+async fn run_queued(
     choice: Option<ProviderChoice>,
-    suites: &[&'static str],
-) -> Vec<(&'static str, anyhow::Result<ExitStatus>)> {
-    let mut ended = Vec::new();
-    for suite in suites {
-        ended.push((*suite, log_suite(choice, suite).await));
+    suite: Option<&str>,
+) -> anyhow::Result<ExitStatus> {
+    if let Some(suite) = suite {
+        return log_suite(choice, suite).await;
     }
-    ended
+    let mut others = tests(choice);
+    // It chooses scenarios of the suites. Unit tests of that choice would read it, too.
+    others.env_remove("CUCUMBER_FILTER_TAGS");
+    others.status().await.context("cargo cannot be run")
 }
 
 /// Runs one suite, with its output in its log file.
@@ -133,6 +131,21 @@ fn tests(choice: Option<ProviderChoice>) -> Command {
 }
 
 /// Suites on clusters: targets of the crate e2e that cargo skips without its feature `clusters`.
-const SUITES: [&str; 5] = [LONGER[0], LONGER[1], SHORTER[0], SHORTER[1], SHORTER[2]];
-const LONGER: &[&str] = &["synchronization", "flow"];
-const SHORTER: &[&str] = &["admission", "watching", "conformance"];
+const SUITES: [&str; 5] = [
+    "flow",
+    "admission",
+    "synchronization",
+    "conformance",
+    "watching",
+];
+/// The suites and the other tests, which are `None`, by decreasing duration.
+const QUEUE: [Option<&str>; 6] = [
+    Some("flow"),
+    Some("admission"),
+    None,
+    Some("synchronization"),
+    Some("conformance"),
+    Some("watching"),
+];
+/// Number of parallel commands.
+const PARALLEL: usize = 3;
