@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
 
 use api::bootstrapper::{GROUP, KIND, PLURAL, VERSION, WATCHER_INSTALLED};
 use api::kcp::{
@@ -19,15 +20,21 @@ use serde::Deserialize;
 
 pub use self::share::{KymaOptions, Kymas, share};
 
+pub(crate) use self::queue::{Waiting, resynced};
 pub(crate) use self::share::KnownKymas;
 
 mod merge;
+mod queue;
 mod share;
 
-/// A Kyma as read from a list or a watch, or a RuntimeBootstrapper without a Kyma.
+/// A Kyma as read from a list or a watch, or a RuntimeBootstrapper without a Kyma. Clones share the fields, because the watch and
+/// the store contain each runtime.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "KymaObject")]
-pub(crate) struct KymaView {
+pub(crate) struct KymaView(Arc<Fields>);
+
+#[derive(Clone, Debug)]
+struct Fields {
     /// Metadata without labels and annotations: each map takes half a kilobyte, and there are thousands of runtimes.
     metadata: ObjectMeta,
     runtime_id: Option<String>,
@@ -88,7 +95,7 @@ impl From<KymaObject> for KymaView {
         let mut annotations = metadata.annotations.take().unwrap_or_default();
         let mut hasher = DefaultHasher::new();
         (&labels, &annotations).hash(&mut hasher);
-        Self {
+        Self(Arc::new(Fields {
             metadata: ObjectMeta {
                 name: metadata.name,
                 namespace: metadata.namespace,
@@ -102,7 +109,7 @@ impl From<KymaObject> for KymaView {
             accepted_cluster: annotations.remove(ACCEPT_CLUSTER_UID_ANNOTATION),
             metadata_hash: hasher.finish(),
             is_bootstrapper: false,
-        }
+        }))
     }
 }
 
@@ -113,11 +120,10 @@ impl From<BootstrapperObject> for BootstrapperView {
             spec,
             status,
         } = object;
-        let view = KymaView {
-            runtime_id: status.runtime_id,
-            is_bootstrapper: true,
-            ..KymaObject { metadata }.into()
-        };
+        let mut view: KymaView = KymaObject { metadata }.into();
+        let fields = Arc::make_mut(&mut view.0);
+        fields.runtime_id = status.runtime_id;
+        fields.is_bootstrapper = true;
         let mut conditions = status.conditions.iter();
         Self {
             view,
@@ -143,45 +149,46 @@ impl KymaView {
         Kyma {
             namespace: self.namespace().unwrap_or_default(),
             name: self.name_any(),
-            runtime_id: self.runtime_id.clone(),
-            domain: self.domain.clone(),
+            runtime_id: self.0.runtime_id.clone(),
+            domain: self.0.domain.clone(),
         }
     }
 
     /// Returns whether two versions of an object are equal, ignoring the spec of a Kyma and the status, which
     /// controllers write often.
     fn is_equivalent(&self, other: &Self) -> bool {
-        self.metadata.uid == other.metadata.uid
-            && self.metadata.deletion_timestamp == other.metadata.deletion_timestamp
-            && self.is_bootstrapper == other.is_bootstrapper
-            && self.metadata_hash == other.metadata_hash
-            && self.runtime_id == other.runtime_id
+        let (own, other) = (&self.0, &other.0);
+        own.metadata.uid == other.metadata.uid
+            && own.metadata.deletion_timestamp == other.metadata.deletion_timestamp
+            && own.is_bootstrapper == other.is_bootstrapper
+            && own.metadata_hash == other.metadata_hash
+            && own.runtime_id == other.runtime_id
     }
 
     /// Returns the runtime ID of the label, or of the status of a RuntimeBootstrapper.
     pub(crate) fn runtime_id(&self) -> Option<&String> {
-        self.runtime_id.as_ref()
+        self.0.runtime_id.as_ref()
     }
 
     /// Returns the UID of the cluster that an operator accepted by an annotation.
     pub(crate) fn accepted_cluster(&self) -> Option<&String> {
-        self.accepted_cluster.as_ref()
+        self.0.accepted_cluster.as_ref()
     }
 
     /// Returns whether this is a RuntimeBootstrapper without a Kyma.
     pub(crate) fn is_bootstrapper(&self) -> bool {
-        self.is_bootstrapper
+        self.0.is_bootstrapper
     }
 
     /// Returns whether the DNS name for a certificate is known.
     pub(crate) fn has_domain(&self) -> bool {
-        self.domain.as_ref().is_some_and(|it| !it.is_empty())
+        self.0.domain.as_ref().is_some_and(|it| !it.is_empty())
     }
 
     /// Returns the reference for Events.
     pub(crate) fn reference(&self) -> ObjectReference {
         let mut reference = self.object_ref(&());
-        if self.is_bootstrapper {
+        if self.0.is_bootstrapper {
             reference.api_version = Some(format!("{GROUP}/{VERSION}"));
             reference.kind = Some(KIND.to_owned());
         }
@@ -210,11 +217,11 @@ impl Resource for KymaView {
     }
 
     fn meta(&self) -> &ObjectMeta {
-        &self.metadata
+        &self.0.metadata
     }
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
+        &mut Arc::make_mut(&mut self.0).metadata
     }
 }
 
@@ -239,10 +246,10 @@ impl Resource for BootstrapperView {
     }
 
     fn meta(&self) -> &ObjectMeta {
-        &self.view.metadata
+        self.view.meta()
     }
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.view.metadata
+        self.view.meta_mut()
     }
 }

@@ -44,7 +44,7 @@ use crate::access::ClientFactory;
 use crate::certificates::GatewayReceiver;
 use crate::claims::Claims;
 use crate::clients::{ConnectionLimits, RequestLimiter, RuntimeClients};
-use crate::kyma::{KnownKymas, KymaView, Kymas};
+use crate::kyma::{KnownKymas, KymaView, Kymas, Waiting, resynced};
 
 mod bootstrapper;
 mod certificate;
@@ -72,7 +72,7 @@ const MAX_HANDSHAKES: usize = 64;
 
 /// Maximum number of runtimes that are read and written concurrently. The number doubles while some runtimes are slow. Their objects
 /// take most of the memory of a reconcile.
-const MAX_CONNECTIONS: usize = 64;
+const MAX_CONNECTIONS: usize = 96;
 
 /// Duration after which a runtime counts as slow, so that it does not prevent other reconciles.
 const SLOW_AFTER: Duration = Duration::from_secs(2);
@@ -152,6 +152,7 @@ struct Context {
     /// Desired state of the runtime of a deleted Kyma.
     removal: Arc<DesiredWatcher>,
     kymas: KnownKymas,
+    waiting: Waiting,
     runtimes: Mutex<Runtimes>,
     /// Notified after each change of `runtimes`.
     changed: watch::Sender<()>,
@@ -206,13 +207,21 @@ pub async fn run(
     };
     let (goal, goals) = watch::channel(<(u64, Goal)>::default());
     let known = kymas.known();
-    let context = Arc::new(Context::new(options, (goals.clone(), removal), known));
+    let context = Arc::new(Context::new(
+        options,
+        (goals.clone(), removal),
+        known.clone(),
+    ));
     let (unresponsive, changes) = mpsc::unbounded_channel();
     let own = Arc::clone(&context);
     let ids = stream::select(received(changes), kymas.resumed());
     let others = ids.filter_map(move |id| ready(own.reference_of(&id)));
     let lacking_condition = kymas.lacking_condition();
-    let queue = kymas.queue(goals, others, token.clone());
+    let (own, resync) = (Arc::clone(&context), context.options.settings.resync);
+    let resynced = resynced(known.store, resync, move |kyma| own.is_scheduled(kyma));
+    let others = stream::select(others, resynced);
+    let queue = kymas.queue(goals, others, context.waiting.clone());
+    let queue = queue.take_until(token.clone().cancelled_owned());
     let reconciles = Arc::clone(&context).reconcile_all(queue, token.clone());
     let heartbeats = heartbeats::run(
         &context,
@@ -257,6 +266,7 @@ impl Context {
             goal,
             removal,
             kymas,
+            waiting: Waiting::default(),
             runtimes: Mutex::default(),
             changed: watch::channel(()).0,
             kcp_failures: LogLimit::new(LOG_INTERVAL),
@@ -289,11 +299,12 @@ impl Context {
         let context = Arc::clone(&self);
         let reconciles = reconciles.for_each(move |result| {
             // The applier returns this error for a queued Kyma that does not exist.
-            if let Err(Error::ObjectNotFound(kyma)) = result
-                && context.begin_removal(&kyma.name)
-            {
-                // The receiver exists as long as the sender.
-                let _ = gone.send(kyma.name);
+            if let Err(Error::ObjectNotFound(kyma)) = result {
+                context.waiting.start(&kyma.name);
+                if context.begin_removal(&kyma.name) {
+                    // The receiver exists as long as the sender.
+                    let _ = gone.send(kyma.name);
+                }
             }
             ready(())
         });
@@ -305,6 +316,12 @@ impl Context {
         let kyma = self.runtimes().owners.get(id).cloned();
         let namespace = &self.options.settings.namespace;
         kyma.map(|it| ObjectRef::new(&it).within(namespace))
+    }
+
+    /// Returns whether the next reconcile of a Kyma is scheduled: a retry, or a check of the progress.
+    fn is_scheduled(&self, kyma: &str) -> bool {
+        let runtimes = self.runtimes();
+        runtimes.states.get(kyma).is_some_and(|it| it.attempts > 0)
     }
 
     fn runtimes(&self) -> MutexGuard<'_, Runtimes> {

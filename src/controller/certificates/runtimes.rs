@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use api::kcp::CONTROLLER_FIELD_MANAGER;
 use component_base::telemetry::{LogLimit, error_chain};
-use futures::{StreamExt as _, stream};
+use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DynamicObject, Patch, PatchParams};
@@ -32,7 +32,7 @@ use super::{
 };
 use crate::RECONCILE_BACKOFF;
 use crate::kube_events::publish_event;
-use crate::kyma::{KnownKymas, KymaView, Kymas};
+use crate::kyma::{KnownKymas, KymaView, Kymas, Waiting, resynced};
 use crate::secret::ZeroizedSecret;
 
 mod deletion;
@@ -59,6 +59,7 @@ struct Context {
     deletions: Semaphore,
     /// The CA that currently issues certificates, once the bundle contains it.
     current: GatewayReceiver,
+    waiting: Waiting,
     states: Mutex<HashMap<String, State>>,
     /// Certificates that are being deleted, with the time at which this leader found it, until no Secret of them can follow.
     unfinished: Mutex<HashMap<String, Instant>>,
@@ -87,13 +88,15 @@ pub(super) async fn run(
     let known = kymas.known();
     let store = known.store.clone();
     let context = Arc::new(Context::new(options, known, current.clone()));
-    let queue = kymas.queue(current, stream::empty(), token.clone());
+    let own = Arc::clone(&context);
+    let resynced = resynced(store.clone(), RESYNC, move |kyma| own.failures(kyma) > 0);
+    let queue = kymas.queue(current, resynced, context.waiting.clone());
     let reconciles = applier(
         |kyma, context| Box::pin(reconcile(kyma, context)),
         |kyma: Arc<KymaView>, error, context: Arc<Context>| context.failed(&kyma.name_any(), error),
         Arc::clone(&context),
         store,
-        queue,
+        queue.take_until(token.clone().cancelled_owned()),
         Concurrency::default().concurrency(CONCURRENCY),
     );
     // No limit of concurrency: a clean-up that waits does not prevent reconciles from starting.
@@ -102,6 +105,7 @@ pub(super) async fn run(
         async move {
             // The applier returns this error for a queued Kyma that does not exist.
             if let Err(Error::ObjectNotFound(kyma)) = result {
+                context.waiting.start(&kyma.name);
                 token
                     .run_until_cancelled(context.clean_up(&kyma.name))
                     .await;
@@ -114,6 +118,7 @@ pub(super) async fn run(
 async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<Action> {
     let kyma_object = kyma.kyma();
     let name = &kyma_object.name;
+    context.waiting.start(name);
     let desired = match runtime_certificate(&kyma_object, &context.options.settings.certificates) {
         Ok(desired) => desired,
         Err(error) => {
@@ -133,7 +138,7 @@ async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<A
     match context.synchronize(&kyma_object, desired).await {
         Ok(state) => {
             context.set_state(name, state);
-            Ok(Action::requeue(RESYNC))
+            Ok(Action::await_change())
         }
         Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
             let reason = if status.is_forbidden() {
@@ -175,6 +180,7 @@ impl Context {
             kymas,
             deletions: Semaphore::new(usize::from(CONCURRENCY)),
             current,
+            waiting: Waiting::default(),
             states: Mutex::default(),
             unfinished: Mutex::default(),
             log: LogLimit::new(LOG_INTERVAL),

@@ -55,7 +55,7 @@ impl BootstrapperObserver {
             Event::InitApply(object) => self.observe_pause(object),
             Event::Apply(object) => {
                 self.observe_pause(object);
-                if object.view.runtime_id.is_some() && !object.has_condition {
+                if object.view.runtime_id().is_some() && !object.has_condition {
                     drop(self.lacking_condition.unbounded_send(object.name_any()));
                 }
             }
@@ -89,8 +89,8 @@ struct Merge {
     kymas: HashMap<String, Option<String>>,
     /// Number of Kymas by runtime ID.
     owners: HashMap<String, usize>,
-    /// RuntimeBootstrappers with a known runtime ID, by name. Boxed, because half of the buckets of a map may be empty.
-    bootstrappers: HashMap<String, Box<KymaView>>,
+    /// RuntimeBootstrappers with a known runtime ID, by name.
+    bootstrappers: HashMap<String, KymaView>,
     /// Names of the RuntimeBootstrappers that were returned, and represent their runtimes.
     returned: HashSet<String>,
     /// Names in a list of Kymas that is not complete.
@@ -159,9 +159,7 @@ impl Merge {
                     .returned
                     .iter()
                     .filter_map(|it| self.bootstrappers.get(it));
-                let mut list: Vec<_> = own
-                    .map(|it| Event::InitApply(KymaView::clone(it)))
-                    .collect();
+                let mut list: Vec<_> = own.cloned().map(Event::InitApply).collect();
                 list.push(Event::InitDone);
                 list
             }
@@ -177,7 +175,9 @@ impl Merge {
                 self.listed_bootstrappers.clear();
                 Vec::new()
             }
-            Event::InitApply(object) | Event::Apply(object) if object.view.runtime_id.is_none() => {
+            Event::InitApply(object) | Event::Apply(object)
+                if object.view.runtime_id().is_none() =>
+            {
                 self.forget(&name(&object))
             }
             Event::InitApply(object) => {
@@ -216,21 +216,20 @@ impl Merge {
 
     fn keep(&mut self, bootstrapper: KymaView) -> Vec<Event<KymaView>> {
         let name = bootstrapper.name_any();
-        self.bootstrappers
-            .insert(name.clone(), Box::new(bootstrapper));
+        self.bootstrappers.insert(name.clone(), bootstrapper);
         self.refresh(&name, true).into_iter().collect()
     }
 
     fn forget(&mut self, bootstrapper: &str) -> Vec<Event<KymaView>> {
         let view = self.bootstrappers.remove(bootstrapper);
         let view = view.filter(|_| self.returned.remove(bootstrapper));
-        view.map(|it| Event::Delete(*it)).into_iter().collect()
+        view.map(Event::Delete).into_iter().collect()
     }
 
     /// Stores the runtime ID of a Kyma, or removes a deleted Kyma. Returns the RuntimeBootstrappers with its name,
     /// and with its previous or its new runtime ID.
     fn own(&mut self, name: &str, kyma: Option<&KymaView>) -> Vec<String> {
-        let after = kyma.and_then(|it| it.runtime_id.clone());
+        let after = kyma.and_then(|it| it.0.runtime_id.clone());
         let before = match kyma {
             Some(_) => self.kymas.insert(name.to_owned(), after.clone()),
             None => self.kymas.remove(name),
@@ -256,7 +255,7 @@ impl Merge {
         if let Some(id) = &after {
             *self.owners.entry(id.clone()).or_default() += 1;
         }
-        let is_of = |it: &KymaView| it.runtime_id == before || it.runtime_id == after;
+        let is_of = |it: &KymaView| it.0.runtime_id == before || it.0.runtime_id == after;
         let others = self
             .bootstrappers
             .iter()
@@ -277,7 +276,7 @@ impl Merge {
         if !self.is_complete {
             return None;
         }
-        let view = KymaView::clone(self.bootstrappers.get(name)?);
+        let view = self.bootstrappers.get(name)?.clone();
         if self.is_own_runtime(name) {
             let is_new = self.returned.insert(name.to_owned());
             return (is_new || is_changed).then_some(Event::Apply(view));

@@ -18,9 +18,9 @@ use kube::{Api, Client, ResourceExt as _};
 use policy::certificates::{CERT_MANAGER_API_VERSION, NAME_SUFFIX, PURPOSE, PURPOSE_LABEL};
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use super::merge::{BootstrapperObserver, watch_runtimes};
+use super::queue::{Waiting, after_changes, reference_of};
 use super::{BootstrapperView, KymaView};
 use crate::dynamic::objects;
 use crate::inventory::PAGE_SIZE;
@@ -84,7 +84,6 @@ pub fn share(options: &KymaOptions) -> (Kymas, Kymas, impl Future<Output = ()> +
     let runtimes = reflector(writer, runtimes.map(Ok))
         .touched_objects()
         .filter_map(|it| ready(it.ok()))
-        // The reference has no resource version and no UID, because each entry of a queue would store them.
         .map(|it| Change {
             kyma: reference_of(&it),
             concerns_watcher: true,
@@ -124,10 +123,6 @@ pub fn share(options: &KymaOptions) -> (Kymas, Kymas, impl Future<Output = ()> +
 struct Change {
     kyma: ObjectRef<KymaView>,
     concerns_watcher: bool,
-}
-
-fn reference_of(kyma: &KymaView) -> ObjectRef<KymaView> {
-    ObjectRef::new(&kyma.name_any()).within(&kyma.namespace().unwrap_or_default())
 }
 
 impl KymaOptions {
@@ -199,25 +194,17 @@ impl Kymas {
         std::mem::replace(&mut self.resumed, mpsc::unbounded().1)
     }
 
-    /// Returns the queue of Kymas to reconcile: each changed Kyma, all Kymas whenever `of_all` changes, and `others`.
+    /// Returns the queue of Kymas to reconcile: each changed Kyma, all Kymas whenever `of_all` changes, and `others`. The caller has to
+    /// report to `waiting` each reconcile that starts.
     pub(crate) fn queue<T: Send + Sync + 'static>(
         self,
         of_all: watch::Receiver<T>,
         others: impl Stream<Item = ObjectRef<KymaView>> + Send + 'static,
-        token: CancellationToken,
+        waiting: Waiting,
     ) -> impl Stream<Item = Result<ObjectRef<KymaView>, Infallible>> + Send {
-        let store = self.known.store;
-        let all = stream::unfold(of_all, async |mut of_all| {
-            of_all.changed().await.ok()?;
-            Some(((), of_all))
-        });
-        let all = all.flat_map(move |()| {
-            let kymas = store.state().into_iter();
-            stream::iter(kymas.map(|it| reference_of(&it)))
-        });
-        stream::select_all([self.changed.boxed(), all.boxed(), others.boxed()])
-            .map(Ok)
-            .take_until(token.cancelled_owned())
+        let all = after_changes(self.known.store, of_all);
+        let sources = [self.changed.boxed(), all.boxed(), others.boxed()];
+        waiting.limit(stream::select_all(sources)).map(Ok)
     }
 }
 
@@ -263,7 +250,7 @@ impl KnownKymas {
         }
         // The watch may fail for a long time, or KCP may not serve the kind.
         let found = self.bootstrappers.get_opt(name).await?;
-        Ok(found.is_none_or(|it| it.view.runtime_id.is_none()))
+        Ok(found.is_none_or(|it| it.view.runtime_id().is_none()))
     }
 }
 

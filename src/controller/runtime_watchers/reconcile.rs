@@ -54,6 +54,7 @@ const ANY_VERSION: Option<&str> = Some("0");
 /// A request to KCP failed.
 pub(super) async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<Action> {
     let name = kyma.name_any();
+    context.waiting.start(&name);
     if context.runtimes().removing.contains(&name) {
         return Ok(Action::requeue(REMOVAL_PAUSE));
     }
@@ -93,7 +94,6 @@ pub(super) async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kub
                 was_installed: context.was_installed(&name, &id, revision),
                 id,
                 desired: &desired,
-                is_deleted,
                 accepted: kyma.accepted_cluster(),
             };
             let outcome = runtime.synchronize(&bundle).await?;
@@ -116,7 +116,6 @@ pub(super) async fn remove(context: &Context, kyma: &str) {
             kyma,
             id,
             desired: &context.removal,
-            is_deleted: true,
             was_installed: false,
             accepted: None,
         };
@@ -130,8 +129,6 @@ struct Runtime<'a> {
     kyma: &'a str,
     id: RuntimeId,
     desired: &'a DesiredWatcher,
-    /// Whether the Kyma is deleted, or was deleted and its RuntimeBootstrapper has no domain.
-    is_deleted: bool,
     /// Whether the last reconcile found the same watcher installed, so that other clients made all differences.
     was_installed: bool,
     /// UID of the cluster that an operator accepted by an annotation of the Kyma.
@@ -177,7 +174,7 @@ impl Runtime<'_> {
                 );
                 return;
             }
-            let delay = self.context.delay(retry, attempts);
+            let delay = retry.delay(attempts);
             sleep(delay.unwrap_or(BACKOFF.base)).await;
             attempts += 1;
         }
@@ -205,7 +202,7 @@ impl Runtime<'_> {
                 zeroize_unshared(secret);
             }
             let message = "spec.paused is true".to_owned();
-            Outcome::new(Reason::Paused.name(), message, Retry::AtResync)
+            Outcome::new(Reason::Paused.name(), message, Retry::AtChange)
         } else if self.awaits_certificate(&certificate) {
             self.pending(CERTIFICATE_PENDING, Retry::Progressing)
         } else {
@@ -238,7 +235,7 @@ impl Runtime<'_> {
     ) -> Outcome {
         if kubeconfig.is_absent() && self.desired.is_removed() {
             // The runtime does not exist any more, or did not exist yet.
-            return Outcome::removed(self.is_deleted);
+            return Outcome::removed();
         }
         let limits = &self.context.limits;
         // Acquired after KCP has responded: a reconcile that waits for KCP needs no permit.
@@ -303,7 +300,7 @@ impl Runtime<'_> {
                     && (state == WatcherState::Installed
                         || state == WatcherState::Progressing && is_unchanged) =>
             {
-                self.pending(reason, Retry::AtResync)
+                self.pending(reason, Retry::AtChange)
             }
             (Ok(()), WatcherState::Installed, None) if is_restored => Outcome::restored(),
             (Ok(()), WatcherState::Installed, None) => {
@@ -455,21 +452,5 @@ impl Context {
         let id = id.or_else(|| runtimes.noted.get(kyma))?;
         let is_owner = runtimes.owners.get(id).is_some_and(|it| it == kyma);
         is_owner.then(|| RuntimeId::new(id))
-    }
-
-    /// Returns the delay of the next attempt after a number of attempts.
-    pub(super) fn delay(&self, retry: Retry, attempts: u32) -> Option<Duration> {
-        let random = fastrand::u64(..);
-        Some(match retry {
-            Retry::AtChange => return None,
-            // The delay is spread, so that runtimes that were reconciled together are not reconciled together again.
-            Retry::AtResync => {
-                component_base::backoff::spread(self.options.settings.resync, random)
-            }
-            Retry::Progressing => super::PROGRESS_BACKOFF.delay(attempts, random),
-            Retry::Failed(asked) => BACKOFF
-                .delay(attempts, random)
-                .max(asked.unwrap_or_default()),
-        })
     }
 }

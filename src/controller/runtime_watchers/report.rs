@@ -15,7 +15,7 @@ use policy::sync::status::{ConnectionError, Reason};
 use policy::watchers::RuntimeCounts;
 use tokio::time::Instant;
 
-use super::{BACKOFF, Context, RuntimeState};
+use super::{BACKOFF, Context, PROGRESS_BACKOFF, RuntimeState};
 use crate::clients::RuntimeId;
 use crate::kube_events::publish_event;
 use crate::kyma::KymaView;
@@ -60,14 +60,26 @@ pub(super) struct Outcome {
 /// Time of the next reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Retry {
-    /// After a change on KCP.
+    /// After a change on KCP, or at the resync.
     AtChange,
-    /// After the resync interval.
-    AtResync,
     /// After a short backoff: a Deployment is progressing, or objects are being deleted.
     Progressing,
     /// After a backoff, but not before the delay that the API server requires.
     Failed(Option<Duration>),
+}
+
+impl Retry {
+    /// Returns the delay of the next attempt after a number of attempts.
+    pub(super) fn delay(self, attempts: u32) -> Option<Duration> {
+        let random = fastrand::u64(..);
+        Some(match self {
+            Self::AtChange => return None,
+            Self::Progressing => PROGRESS_BACKOFF.delay(attempts, random),
+            Self::Failed(asked) => BACKOFF
+                .delay(attempts, random)
+                .max(asked.unwrap_or_default()),
+        })
+    }
 }
 
 impl Outcome {
@@ -84,15 +96,9 @@ impl Outcome {
         Self { resource, ..self }
     }
 
-    /// Returns the outcome for a runtime without a kubeconfig. The kubeconfig of a Kyma that is not deleted may be
-    /// created again.
-    pub(super) fn removed(is_deleted: bool) -> Self {
-        let retry = if is_deleted {
-            Retry::AtChange
-        } else {
-            Retry::AtResync
-        };
-        Self::new(REMOVED, String::new(), retry)
+    /// Returns the outcome for a runtime without a kubeconfig, which may be created again.
+    pub(super) fn removed() -> Self {
+        Self::new(REMOVED, String::new(), Retry::AtChange)
     }
 
     /// Returns the outcome if no object is left on the runtime of a RuntimeBootstrapper that lacks the domain of the
@@ -146,7 +152,7 @@ impl Outcome {
                 let reason = Reason::Installing.name();
                 (reason, String::new(), Retry::Progressing)
             }
-            WatcherState::Installed => (INSTALLED, String::new(), Retry::AtResync),
+            WatcherState::Installed => (INSTALLED, String::new(), Retry::AtChange),
             WatcherState::Removed => (REMOVED, String::new(), Retry::AtChange),
             WatcherState::ProgressDeadlineExceeded => {
                 let message = "progress deadline of Deployment skr-webhook exceeded".to_owned();
@@ -211,7 +217,7 @@ impl Context {
             Retry::Failed(_) | Retry::Progressing => {
                 before.as_ref().map_or(0, |it| it.attempts + 1)
             }
-            Retry::AtChange | Retry::AtResync => 0,
+            Retry::AtChange => 0,
         };
         let (mut settled, mut reported) = before
             .map(|it| (it.settled, it.reported))
@@ -252,7 +258,7 @@ impl Context {
             }
             _ => self.write_condition(&outcome).await,
         }
-        let delay = self.delay(outcome.retry, attempts.saturating_sub(1));
+        let delay = outcome.retry.delay(attempts.saturating_sub(1));
         delay.map_or_else(Action::await_change, Action::requeue)
     }
 

@@ -32,7 +32,7 @@ fn bootstrapper(name: &str) -> BootstrapperView {
 /// Formats events: `init`, `done`, `+name` for a Kyma, `*name` for a RuntimeBootstrapper, `-name` for a deletion.
 fn shown(events: &[Event<KymaView>]) -> String {
     let own = |it: &KymaView| {
-        let sign = if it.is_bootstrapper { '*' } else { '+' };
+        let sign = if it.is_bootstrapper() { '*' } else { '+' };
         format!("{sign}{}", it.name_any())
     };
     let one = |event: &Event<KymaView>| match event {

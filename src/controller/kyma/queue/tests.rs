@@ -1,0 +1,102 @@
+use std::collections::BTreeMap;
+
+use futures::FutureExt as _;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher::Event;
+
+use super::*;
+
+fn store(names: &[&str]) -> (Store<KymaView>, Writer<KymaView>) {
+    let (store, mut writer) = kube::runtime::reflector::store();
+    for name in names {
+        writer.apply_watcher_event(&Event::Apply(KymaView::gone(name, "kcp")));
+    }
+    (store, writer)
+}
+
+/// Returns the names of the items that a stream returns without waiting, at most this number.
+fn ready(
+    kymas: &mut (impl Stream<Item = ObjectRef<KymaView>> + Unpin),
+    most: usize,
+) -> Vec<String> {
+    let mut names = Vec::new();
+    while names.len() < most
+        && let Some(Some(kyma)) = kymas.next().now_or_never()
+    {
+        names.push(kyma.name);
+    }
+    names
+}
+
+#[tokio::test]
+async fn a_change_during_a_pass_continues_with_the_kymas_that_waited_longest() {
+    let (store, mut writer) = store(&["c", "a", "b"]);
+    let (value, changes) = watch::channel(());
+    let mut all = after_changes(store, changes).boxed();
+    assert_eq!(ready(&mut all, 9), [""; 0]);
+    value.send_replace(());
+    assert_eq!(ready(&mut all, 1), ["a"]);
+    writer.apply_watcher_event(&Event::Apply(KymaView::gone("d", "kcp")));
+    value.send_replace(());
+    assert_eq!(ready(&mut all, 9), ["b", "c", "d", "a"]);
+    value.send_replace(());
+    drop(value);
+    assert_eq!(ready(&mut all, 4), ["b", "c", "d", "a"]);
+    assert_eq!(all.next().await, None);
+}
+
+#[tokio::test]
+async fn a_kyma_leaves_its_place_in_the_scheduler_when_its_reconcile_starts() {
+    let names: Vec<String> = (0..2 * WAITING).map(|it| format!("{it:04}")).collect();
+    let waiting = Waiting::default();
+    let kymas = names.iter().chain(&names).map(|it| ObjectRef::new(it));
+    let mut queue = waiting.clone().limit(stream::iter(kymas)).boxed();
+    let first = ready(&mut queue, usize::MAX);
+    assert_eq!(first, names[..WAITING]);
+    let mut next = Box::pin(queue.next());
+    assert!(next.as_mut().now_or_never().is_none());
+    waiting.start("of another queue");
+    assert!(next.as_mut().now_or_never().is_none());
+    waiting.start(&first[7]);
+    assert_eq!(next.await.unwrap().name, names[WAITING]);
+}
+
+#[tokio::test]
+async fn a_kyma_that_waits_already_takes_no_second_place() {
+    let waiting = Waiting::default();
+    let kymas = stream::iter((0..4 * WAITING).map(|_| ObjectRef::new("same")));
+    let mut queue = waiting.limit(kymas).boxed();
+    assert_eq!(ready(&mut queue, usize::MAX).len(), 4 * WAITING);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_kyma_is_returned_once_in_each_interval() {
+    let names: Vec<String> = (0..200).map(|it| format!("{it:03}")).collect();
+    let all: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (store, _writer) = store(&all);
+    let start = Instant::now();
+    let interval = Duration::from_mins(10);
+    let mut kymas = resynced(store, interval, |it| it == "007").boxed();
+    let mut times: BTreeMap<String, Vec<Duration>> = BTreeMap::new();
+    for _ in 0..3 * (names.len() - 1) {
+        let kyma = kymas.next().await.unwrap();
+        times.entry(kyma.name).or_default().push(start.elapsed());
+    }
+    assert_eq!(times.len(), names.len() - 1);
+    assert!(!times.contains_key("007"));
+    assert!(times.values().all(|it| it.len() == 3));
+    let gaps = times
+        .values()
+        .flat_map(|it| it.windows(2).map(|it| it[1].abs_diff(it[0])));
+    let expected = interval.as_millis();
+    assert!(
+        gaps.clone()
+            .all(|it| it.as_millis().abs_diff(expected) < 100)
+    );
+    let first: Vec<_> = times.values().map(|it| it[0]).collect();
+    let early = first.iter().filter(|it| **it <= interval / 2).count();
+    assert!(
+        (60..140).contains(&early),
+        "{early} of 200 in the first half"
+    );
+}
