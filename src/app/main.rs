@@ -14,7 +14,9 @@ mod reference;
 mod schema;
 mod watchers;
 
-use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
+};
 
 /// Uses less CPU and memory than the allocator of glibc for calls to thousands of runtimes (docs/benchmarks.md, "Fan-out").
 #[global_allocator]
@@ -22,6 +24,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
     disable_core_files();
+    permit_open_files();
     match cli::Cli::read(std::env::args_os()).role.run() {
         Ok(code) => code,
         Err(error) => edge::report(&error),
@@ -40,9 +43,18 @@ fn disable_core_files() {
     let _never_fails = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
+/// Raises the limit of open files to its maximum, as programs in Go do. Containers often start with 1,024, which is the number of
+/// clients that may connect to one port: they would leave no file for the connections of this process and of probes.
+fn permit_open_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Each process may raise its limit up to the maximum.
+    let _never_fails = setrlimit(Resource::Nofile, limit);
+}
+
 #[cfg(test)]
 mod tests {
-    use rustix::process::{dumpable_behavior, getrlimit};
+    use rustix::process::dumpable_behavior;
 
     use super::*;
 
