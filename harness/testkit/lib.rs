@@ -16,6 +16,7 @@
 
 pub mod apiserver;
 pub mod client;
+pub mod flood;
 pub mod growth;
 pub mod json;
 pub mod logs;

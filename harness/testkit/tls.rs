@@ -7,6 +7,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
 use http::{Request, Response};
@@ -17,6 +19,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use rustls::ServerConfig;
+use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
@@ -24,6 +27,8 @@ use tokio_rustls::server::TlsStream;
 
 pub use self::raw::{Message, RawClient, RawResponse, RawTlsClient, read_message};
 use crate::apiserver::ApiServer;
+use crate::json::kubeconfig;
+use crate::pki::Authority;
 
 mod raw;
 
@@ -133,6 +138,15 @@ impl TlsServer {
     /// Returns the address of the server.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns a kubeconfig for this server, whose certificate `authority` has signed, with a bearer token.
+    pub fn kubeconfig(&self, authority: &Authority, token: &str) -> String {
+        let cluster = json!({
+            "server": format!("https://{}", self.address),
+            "certificate-authority-data": STANDARD.encode(authority.pem()),
+        });
+        kubeconfig("test", &cluster, &json!({"token": token}))
     }
 
     /// Stops listening. After the call, connections are refused.

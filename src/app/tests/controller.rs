@@ -1,14 +1,15 @@
 //! Tests of the component `controller` as a process without the Lease.
 #![cfg(test)]
 
+#[path = "controller/exhaustion.rs"]
+mod exhaustion;
+#[path = "support/ports.rs"]
+mod ports;
+
 use std::io;
-use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use rstest::rstest;
 use serde_json::json;
 use tempfile::TempDir;
@@ -17,8 +18,10 @@ use testkit::apiserver::kinds::{
 };
 use testkit::apiserver::{ApiServer, Kind, Recorded};
 use testkit::pki::Authority;
-use testkit::tls::{RawClient, TlsServer};
+use testkit::tls::TlsServer;
 use testkit::until::until;
+
+use self::ports::{free_port, get, local};
 
 /// Time limit of all waits, long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -30,16 +33,10 @@ struct Env {
     kcp: ApiServer,
     _tls: TlsServer,
     _folder: TempDir,
-    health: SocketAddr,
+    health: u16,
+    metrics: u16,
+    heartbeats: u16,
     child: Child,
-}
-
-/// Returns an address for health probes that no other test uses.
-fn health_address() -> SocketAddr {
-    static NEXT: AtomicU8 = AtomicU8::new(1);
-    let [_, _, high, low] = std::process::id().to_be_bytes();
-    let next = NEXT.fetch_add(1, Ordering::Relaxed);
-    ([127, high | 0x80, low, next], 8081).into()
 }
 
 impl Drop for Env {
@@ -78,20 +75,15 @@ impl Env {
         let tls = TlsServer::of(config, kcp.clone()).await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
-        let address = format!("https://{}", tls.address());
-        let certificates = STANDARD.encode(authority.pem());
-        let text = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "k", "cluster": {"server": address, "certificate-authority-data": certificates}}],
-            "users": [{"name": "u", "user": {"token": "t"}}],
-            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-        });
-        std::fs::write(&kubeconfig, text.to_string()).unwrap();
-        let health = health_address();
+        let text = tls.kubeconfig(&authority, "t");
+        std::fs::write(&kubeconfig, text).unwrap();
+        let [health, metrics, heartbeats] = [(); 3].map(|()| free_port());
+        let address = |port| local(port).to_string();
         let child = Command::new(env!("CARGO_BIN_EXE_runtime-bootstrapper"))
             .args(["controller", "--controllers", controllers])
-            .args(["--health-probe-bind-address", &health.to_string()])
-            .args(["--metrics-bind-address", "127.0.0.1:0"])
+            .args(["--health-probe-bind-address", &address(health)])
+            .args(["--metrics-bind-address", &address(metrics)])
+            .args(["--heartbeat-bind-address", &address(heartbeats)])
             .env_clear()
             .env("KUBECONFIG", kubeconfig)
             .stdin(Stdio::null())
@@ -103,6 +95,8 @@ impl Env {
             _tls: tls,
             _folder: folder,
             health,
+            metrics,
+            heartbeats,
             child,
         }
     }
@@ -128,9 +122,7 @@ impl Env {
     /// Waits until the process is ready although these watches fail.
     async fn until_ready_despite(&self, watches: &[&str]) {
         let ready = async || {
-            let request = "GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-            let mut client = RawClient::connect(self.health).await?;
-            let answer = client.ask(request).await?;
+            let answer = get(self.health, "/readyz").await?;
             let line = |it: &&str| format!("{it}: ready: failing since");
             let fail = watches.iter().all(|it| answer.body.contains(&line(it)));
             let ready = answer.status == 200 && fail;

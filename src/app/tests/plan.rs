@@ -25,17 +25,8 @@ async fn serve(authority: &Authority, server: &ApiServer) -> (TlsServer, String)
     let leaf = authority.leaf("kube-apiserver").unwrap();
     let config = leaf.server_config(&["h2", "http/1.1"], None).unwrap();
     let tls = TlsServer::of(config, server.clone()).await.unwrap();
-    let certificates = STANDARD.encode(authority.pem());
-    let cluster = json!({
-        "server": format!("https://{}", tls.address()), "certificate-authority-data": certificates,
-    });
-    let kubeconfig = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "k", "cluster": cluster}],
-        "users": [{"name": "u", "user": {"token": "hunter2"}}],
-        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-    });
-    (tls, kubeconfig.to_string())
+    let kubeconfig = tls.kubeconfig(authority, "hunter2");
+    (tls, kubeconfig)
 }
 
 impl Env {
