@@ -29,7 +29,7 @@ const GROWTH_KIB: u64 = 48 * 1024;
 /// Permitted increase of the 99th percentile by a flood, in addition to its double. The clients of the flood, the client of the
 /// measured requests and the server share the cores of the machine. A request that waits for a time limit of the server takes
 /// three seconds or more, which is the timeout of the webhooks.
-const SLACK: Duration = Duration::from_millis(500);
+const SLACK: Duration = Duration::from_millis(1_500);
 
 /// Number of requests of which the 99th percentile is measured.
 const REQUESTS: usize = 200;
@@ -41,7 +41,7 @@ const PARALLEL: usize = 8;
 const RECONNECTS: u32 = 100;
 
 /// Time limit for the start of all clients, long enough for a busy machine.
-const STARTING: Duration = Duration::from_mins(2);
+const STARTING: Duration = Duration::from_mins(5);
 
 /// Pause before each byte of a slow client.
 const SLOW: Duration = Duration::from_secs(1);
@@ -276,7 +276,7 @@ fn permit_open_files() -> anyhow::Result<()> {
 }
 
 /// Checks that a server withstands a flood of its ports: its resident memory grows by at most 48 MiB, and the 99th percentile
-/// of the duration of `request` at most doubles, apart from half a second. Returns the flood, which continues. `process` is
+/// of the duration of `request` at most doubles, apart from [`SLACK`]. Returns the flood, which continues. `process` is
 /// the ID of the process of the server. `request` sends one valid request and checks the response.
 ///
 /// # Errors
