@@ -22,10 +22,12 @@ use watcher_types::PathSegment;
 
 pub(super) use self::limits::{Limits, UNCONFIRMED_PART, Usage};
 use self::managers::{ManagerId, Managers};
+use self::pending::Pending;
 use super::ManagerReport;
 
 mod limits;
 pub(super) mod managers;
+mod pending;
 
 /// Time since the outbox was opened, in nanoseconds. It is half the size of an `Instant`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -124,9 +126,9 @@ impl Queue {
         let slot = &mut self.slots[id as usize];
         slot.changed = slot.changed.max(now);
         self.managers.at(slot.manager).used = now;
-        let follow_up = std::mem::take(&mut slot.follow_up);
+        let follow_up = slot.follow_up;
         if follow_up {
-            slot.since = now;
+            slot.set_pending(id, now, false, &mut self.managers);
         }
         match &mut slot.place {
             Place::UnderWay { changed, .. } => _ = changed.get_or_insert(now),
@@ -168,7 +170,9 @@ impl Queue {
         // The limit of keys is lower than `u32::MAX`.
         let id = u32::try_from(id).unwrap_or(u32::MAX);
         self.usage.add(key.len());
-        self.managers.at(manager).usage.add(key.len());
+        let of = self.managers.at(manager);
+        of.usage.add(key.len());
+        of.pending.insert(id, now, false);
         self.index.insert(key, id);
         self.wait(id, now);
     }
@@ -260,7 +264,7 @@ impl Queue {
             None if slot.follow_up => MonotonicTime(u64::MAX),
             None => stored_by,
         };
-        (slot.since, slot.follow_up) = (due, changed.is_none());
+        slot.set_pending(ticket.slot, due, changed.is_none(), &mut self.managers);
         self.wait(ticket.slot, due);
         None
     }
@@ -277,7 +281,7 @@ impl Queue {
         if let Some((slot, ..)) = under_way(&mut self.slots, ticket) {
             // If the object has changed since the take, the retry also reports the change, and is not only the follow-up event.
             slot.attempt = slot.attempt.saturating_add(1);
-            slot.follow_up = false;
+            slot.set_pending(ticket.slot, slot.since, false, &mut self.managers);
             self.wait(ticket.slot, retry_at);
         }
     }
@@ -299,25 +303,19 @@ impl Queue {
 
     /// Removes all objects of a manager, including objects in progress, whose tickets become invalid. Returns their keys.
     pub(super) fn drop_events(&mut self, of: ManagerId) -> Vec<Arc<[u8]>> {
-        let slots = self.slots.iter().filter(|(_, slot)| slot.manager == of);
-        let keys: Vec<_> = slots.map(|(_, slot)| Arc::clone(&slot.key)).collect();
-        for key in &keys {
-            if let Some(&id) = self.index.get(key) {
-                self.remove(id);
-            }
-        }
-        keys
+        let slots: Vec<u32> = self.managers.get(of).pending.slots().collect();
+        slots.into_iter().map(|id| self.remove(id)).collect()
     }
 
     /// Returns the due time of the oldest event that is due at `now`, follow-up events included.
     pub(super) fn oldest_due(&self, now: MonotonicTime) -> Option<MonotonicTime> {
-        let due = self.slots.iter().map(|(_, slot)| slot.since);
+        let due = self.managers.pending().filter_map(Pending::oldest);
         due.min().filter(|since| *since <= now)
     }
 
     /// Returns the number of undelivered events, without follow-up events.
     pub(super) fn undelivered(&self) -> usize {
-        self.slots.iter().filter(|(_, it)| !it.follow_up).count()
+        self.managers.pending().map(|it| it.events.len()).sum()
     }
 
     /// Returns the values for a heartbeat to `manager`.
@@ -329,18 +327,13 @@ impl Queue {
         let Some(of) = self.managers.place(manager) else {
             return report;
         };
-        for (_, slot) in self.slots.iter().filter(|(_, it)| it.manager == of) {
-            if slot.follow_up {
-                report.follow_up_depth += 1;
-            } else {
-                report.spool_depth += 1;
-                report.oldest_age = report.oldest_age.max(Some(slot.since.until(now)));
-            }
-        }
+        let Pending { events, follow_ups } = &self.managers.get(of).pending;
+        report.follow_up_depth = follow_ups.len() as u64;
+        report.oldest_age = events.oldest().map(|since| since.until(now));
         // Listeners assume that all events up to `sequence - spool_depth` have been delivered.
         let (sequence, open) = self.managers.numbers(of);
         report.sequence = sequence;
-        report.spool_depth = report.spool_depth.max(open);
+        report.spool_depth = open.max(events.len() as u64);
         report
     }
 
@@ -389,7 +382,9 @@ impl Queue {
         }
         self.index.remove(&slot.key);
         self.usage.remove(slot.key.len());
-        self.managers.at(slot.manager).usage.remove(slot.key.len());
+        let of = self.managers.at(slot.manager);
+        of.usage.remove(slot.key.len());
+        of.pending.remove(id, slot.since, slot.follow_up);
         self.managers.left(slot.manager, slot.number);
         slot.key
     }

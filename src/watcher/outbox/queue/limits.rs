@@ -3,7 +3,7 @@
 /// Managers that a client may have invented share the capacity divided by this number.
 pub(in crate::outbox) const UNCONFIRMED_PART: usize = 4;
 
-/// Bytes of an object in addition to its key: its slot, its entries in index and order, and the overhead of the allocator.
+/// Bytes of an object in addition to its key: its slot, its entries in index and orders, and the overhead of the allocator.
 pub(super) const SLOT_BYTES: usize = 240;
 
 /// Limits of the queue.

@@ -15,7 +15,7 @@ use watcher_types::PathSegment;
 
 use super::super::ResyncMark;
 use super::super::record::Kind;
-use super::{MonotonicTime, Usage};
+use super::{MonotonicTime, Pending, Usage};
 
 /// Maximum number of registered managers without a configuration. A runtime usually has a few managers.
 pub(crate) const CAPACITY: usize = 32;
@@ -66,6 +66,7 @@ pub(super) struct Manager {
     lost: Option<ResyncMark>,
     /// Its objects in the queue.
     pub(super) usage: Usage,
+    pub(super) pending: Pending,
     registered: MonotonicTime,
     /// When an event for the manager was last put.
     pub(super) used: MonotonicTime,
@@ -91,6 +92,7 @@ impl Manager {
             taken: 0,
             lost,
             usage: Usage::default(),
+            pending: Pending::default(),
             registered: now,
             used: now,
         }
@@ -418,6 +420,11 @@ impl Managers {
     pub(crate) fn place(&self, name: &PathSegment) -> Option<ManagerId> {
         let place = self.known.iter().position(|known| known.name == *name)?;
         ManagerId::try_from(place).ok()
+    }
+
+    /// Returns the objects in the queue of each manager.
+    pub(super) fn pending(&self) -> impl Iterator<Item = &Pending> {
+        self.known.iter().map(|it| &it.pending)
     }
 
     pub(super) fn get(&self, place: ManagerId) -> &Manager {

@@ -1,6 +1,8 @@
 use rstest::rstest;
 use watcher_types::{PathSegment, WatchEvent};
 
+use testkit::growth::assert_proportional;
+
 use super::*;
 use crate::outbox::Item;
 
@@ -66,6 +68,21 @@ impl Queue {
         let one = || self.take(now, |_, _| Ok(())).ok();
         let taken = std::iter::from_fn(one).take(limit);
         taken.map(|(event, ())| event).collect()
+    }
+
+    /// Checks the objects of each manager that are ordered by age against the slots.
+    pub(in crate::outbox) fn assert_pending_is_complete(&self) {
+        for of in self.managers.ids() {
+            let mut expected = Pending::default();
+            for (id, slot) in self.slots.iter().filter(|(_, it)| it.manager == of) {
+                expected.insert(u32::try_from(id).unwrap(), slot.since, slot.follow_up);
+            }
+            let Pending { events, follow_ups } = &self.managers.get(of).pending;
+            assert_eq!(
+                (events, follow_ups),
+                (&expected.events, &expected.follow_ups)
+            );
+        }
     }
 
     /// Returns the earliest due time of the waiting objects.
@@ -328,10 +345,10 @@ fn keys_and_memory_are_bounded() {
 
 #[test]
 fn the_estimate_of_memory_is_not_too_small() {
-    // The slot, including the doubling of its vector; the index; the order; the headers of the key and of the allocator.
+    // The slot, including the doubling of its vector; the index; both orders; the headers of the key and of the allocator.
     let slot = 2 * size_of::<Option<Slot>>();
     let index = 2 * (size_of::<(Arc<[u8]>, u32)>() + 1) * 8 / 7;
-    let order = size_of::<((MonotonicTime, u64), u32)>() * 2;
+    let order = size_of::<((ManagerId, Order), u32)>() * 2 + size_of::<(MonotonicTime, u32)>() * 2;
     let key = 16 + 16;
     let all = slot + index + order + key;
     assert!(all <= limits::SLOT_BYTES * 3 / 2, "{all}");
@@ -383,6 +400,30 @@ fn a_follow_up_is_counted_apart_until_its_object_changes_or_it_fails() {
     assert!(fixture.queue.delivered(taken.ticket, seconds(9)).is_some());
     assert_eq!(fixture.counts("a"), (3, 0, 0));
     assert_eq!(fixture.queue.undelivered(), 0);
+}
+
+/// Each review waits for the lock of the queue.
+#[test]
+fn a_report_takes_no_longer_with_many_objects() {
+    let queue = |objects: usize| {
+        let mut fixture = Fixture::new();
+        for number in 0..objects {
+            fixture.put(&number.to_string(), 0);
+        }
+        // Half of the objects wait for their follow-up events.
+        for taken in fixture.queue.take_any(seconds(0), objects / 2) {
+            assert!(fixture.queue.delivered(taken.ticket, seconds(0)).is_none());
+        }
+        assert_eq!(fixture.counts("a").2, objects as u64 / 2);
+        fixture.queue
+    };
+    assert_proportional(100, queue, |queue| {
+        for _ in 0..queue.len() {
+            let report = queue.report(&segment("a"), seconds(9));
+            assert_eq!(report.spool_depth as usize, queue.undelivered());
+            assert_eq!(queue.oldest_due(seconds(9)), Some(seconds(0)));
+        }
+    });
 }
 
 /// Listeners assume that events up to `sequence - depth` are settled (`watcher_types::Heartbeat`).

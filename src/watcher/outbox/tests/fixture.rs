@@ -113,6 +113,11 @@ impl Outbox {
         taken.map(|(item, ())| item).collect()
     }
 
+    /// Checks what the queue maintains for reports.
+    pub(crate) fn assert_pending_is_complete(&self) {
+        self.shared.lock().queue.assert_pending_is_complete();
+    }
+
     pub(crate) fn delivered(&self, item: &Item, now: Instant) {
         self.settle(item, Settlement::Delivered, now);
     }

@@ -111,6 +111,7 @@ impl Run {
     fn live(&mut self, life: &Life) {
         for step in &life.steps {
             self.step(step);
+            self.fixture.outbox.assert_pending_is_complete();
             if self.fixture.disk.content().is_dead() {
                 break;
             }
