@@ -49,14 +49,14 @@ pub(super) struct RuntimeReader<'a> {
 enum Listed {
     Found(String, Option<Value>),
     Forbidden(String),
-    Failed(String),
+    FailedRead(String),
 }
 
 /// What was not read: missing permissions, and failed reads of single objects.
 #[derive(Default)]
 struct Unread {
     permissions: Lanes<Vec<String>>,
-    failures: Lanes<Vec<String>>,
+    failed_reads: Lanes<Vec<String>>,
 }
 
 impl RuntimeReader<'_> {
@@ -74,11 +74,11 @@ impl RuntimeReader<'_> {
         match listed {
             Some(Listed::Found(version, object)) => bundle = Some((version, object)),
             Some(Listed::Forbidden(it)) => unread.permissions.configuration.push(it),
-            Some(Listed::Failed(it)) => unread.failures.configuration.push(it),
+            Some(Listed::FailedRead(it)) => unread.failed_reads.configuration.push(it),
             None => {}
         }
         let (missing_permissions, unreviewed) = reviewed;
-        unread.failures.webhook.extend(unreviewed);
+        unread.failed_reads.webhook.extend(unreviewed);
         let (trust_bundles, trust_bundle) = bundle.unzip();
         Ok(Observed {
             cluster,
@@ -87,7 +87,7 @@ impl RuntimeReader<'_> {
             trust_bundles,
             missing_permissions,
             unread: unread.permissions,
-            failed_reads: unread.failures,
+            failed_reads: unread.failed_reads,
             pull_secret,
             trust_bundle: trust_bundle.flatten(),
             configuration,
@@ -127,7 +127,7 @@ impl RuntimeReader<'_> {
                     continue;
                 }
                 Ok(Read::Forbidden(permission)) => (&mut unread.permissions, permission),
-                Err(failure) => (&mut unread.failures, failure),
+                Err(failed_read) => (&mut unread.failed_reads, failed_read),
             };
             for lane in *lanes {
                 texts.get_mut(*lane).push(text.clone());
@@ -140,7 +140,7 @@ impl RuntimeReader<'_> {
     /// lane does not wait for it.
     async fn read_one(&self, target: &Target) -> Result<Result<Read, String>, CallError> {
         match read(self.remote, target).await {
-            Err(error) if error.concerns_one_object() => Ok(Err(failure(target, &error))),
+            Err(error) if error.concerns_one_object() => Ok(Err(failed_read(target, &error))),
             found => found.map(Ok),
         }
     }
@@ -180,7 +180,7 @@ impl RuntimeReader<'_> {
             match read {
                 Ok(Read::Found(found)) => installed.extend(found.map(|it| (target.clone(), it))),
                 Ok(Read::Forbidden(permission)) => observed.unread.webhook.push(permission),
-                Err(failure) => observed.failed_reads.webhook.push(failure),
+                Err(failed_read) => observed.failed_reads.webhook.push(failed_read),
             }
         }
         // Clients of the runtime can add large objects to the inventory. Therefore objects are read sequentially, and
@@ -330,7 +330,7 @@ impl RuntimeReader<'_> {
                 Ok(Some(Listed::Forbidden(permission("list", &target))))
             }
             Err(error) if error.concerns_one_object() => {
-                Ok(Some(Listed::Failed(failure(&target, &error))))
+                Ok(Some(Listed::FailedRead(failed_read(&target, &error))))
             }
             Err(error) => Err(error),
         }
@@ -351,8 +351,8 @@ impl RuntimeReader<'_> {
         let rules = match self.remote.post(rights::RULES_REVIEWS, &review).await {
             Err(CallError::Refused { .. }) => return Ok((Lanes::default(), None)),
             Err(error) if error.concerns_one_object() => {
-                let failure = format!("review of permissions: {}", error_chain(&error));
-                return Ok((Lanes::default(), Some(failure)));
+                let failed_read = format!("review of permissions: {}", error_chain(&error));
+                return Ok((Lanes::default(), Some(failed_read)));
             }
             response => response?,
         };
@@ -368,7 +368,7 @@ impl RuntimeReader<'_> {
 }
 
 /// Returns the text of a read that failed.
-fn failure(target: &Target, error: &CallError) -> String {
+fn failed_read(target: &Target, error: &CallError) -> String {
     format!(
         "{} {}: {}",
         target.kind(),

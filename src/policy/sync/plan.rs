@@ -140,7 +140,7 @@ pub enum Blocked {
     MissingPermissions(Vec<String>),
     /// The API server returns errors for single objects.
     #[error("failed to read {}", .0.join(", "))]
-    ReadFailed(Vec<String>),
+    FailedReads(Vec<String>),
 }
 
 /// Reason why an object of the configuration cannot be synchronized.
@@ -402,7 +402,7 @@ fn check_reads(failed: &[String]) -> Result<(), Blocked> {
     if failed.is_empty() {
         return Ok(());
     }
-    Err(Blocked::ReadFailed(failed.to_vec()))
+    Err(Blocked::FailedReads(failed.to_vec()))
 }
 
 /// Returns an error with the missing permissions, without duplicates. The order is the order of the checks, since a

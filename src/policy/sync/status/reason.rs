@@ -29,7 +29,7 @@ pub enum Reason {
     TLSHandshakeFailed,
     /// [`ConnectionError::Unauthorized`].
     Unauthorized,
-    /// [`ConnectionError::APIServerError`] and [`Blocked::ReadFailed`].
+    /// [`ConnectionError::APIServerError`] and [`Blocked::FailedReads`].
     APIServerError,
     /// [`IdentityError::ClusterUIDUnknown`].
     ClusterUIDUnknown,
@@ -130,7 +130,7 @@ impl From<&Blocked> for Reason {
             Blocked::NamespaceNotFound(_) => Self::NamespaceNotFound,
             Blocked::NamespaceTerminating(_) => Self::NamespaceTerminating,
             Blocked::MissingPermissions(_) => Self::InsufficientPermissions,
-            Blocked::ReadFailed(_) => Self::APIServerError,
+            Blocked::FailedReads(_) => Self::APIServerError,
         }
     }
 }

@@ -128,7 +128,7 @@ fn a_failed_read_blocks_its_lane_alone(#[case] lane: Lane, #[case] other: Lane) 
         .clone_from(&failed);
     let plan = runtime.plan(&desired(&sources()));
     let (blocked, rest) = (plan.lanes.get(lane), plan.lanes.get(other));
-    assert_eq!(blocked.blocked, Some(Blocked::ReadFailed(failed)));
+    assert_eq!(blocked.blocked, Some(Blocked::FailedReads(failed)));
     assert!(blocked.steps.is_empty());
     assert_eq!(rest.blocked, None);
     assert!(!rest.steps.is_empty());

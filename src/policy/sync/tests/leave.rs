@@ -184,7 +184,7 @@ fn what_the_api_server_fails_to_return_is_not_gone(#[case] leave: Leave) {
             .clone_from(&failed);
         let plan = leave(runtime.context(), &runtime.observed);
         assert!(plan.is_empty());
-        assert_eq!(plan.blocked, Some(Blocked::ReadFailed(failed)));
+        assert_eq!(plan.blocked, Some(Blocked::FailedReads(failed)));
     }
 }
 
