@@ -209,13 +209,14 @@ impl Dispatcher {
             };
             let has_begun = resumed.is_some_and(|it| !it.is_complete);
             let failed = has_begun.then(|| self.rollouts.failed(lane));
-            let failed = failed.unwrap_or_default();
+            let (deleted, failed) = failed.unwrap_or_default();
             let is_kept = |it: &Hash| lane == Lane::Configuration || self.installations.has(*it);
             let (completed, now) = (completed.filter(is_kept), self.now());
             let (store, desired) = (&self.store, &*desired);
-            let deleted = failed.iter().filter(|it| is_deleted(store, it));
-            let deleted: Vec<Name> = deleted.map(|it| Name::from(&**it)).collect();
-            self.scheduler.recall_deleted(lane, deleted);
+            let counted = deleted.iter().chain(&failed);
+            let counted = counted.filter(|it| !is_excluded(store, it));
+            let counted: Vec<Name> = counted.map(|it| Name::from(&**it)).collect();
+            self.scheduler.recall_failed(lane, counted);
             let begin = Begin {
                 target,
                 completed,
@@ -225,9 +226,12 @@ impl Dispatcher {
             self.scheduler.begin(lane, begin, |name| {
                 let entry = store.get(name);
                 entry.map_or_else(Initial::default, |it| {
-                    let known = initial(it.status.shape(), lane, desired, resumed.is_some());
-                    let is_failed = known.is_failed || failed.contains(&**name);
-                    Initial { is_failed, ..known }
+                    let mut known = initial(it.status.shape(), lane, desired, resumed.is_some());
+                    // The status may not show that the runtime started. One without any revision was created again.
+                    if failed.contains(&**name) && known.revision.is_some() {
+                        (known.revision, known.is_failed) = (Some(target), true);
+                    }
+                    known
                 })
             });
         }
@@ -439,10 +443,10 @@ impl Dispatcher {
     }
 }
 
-/// Returns whether the resource of a runtime is deleted or being deleted.
-fn is_deleted(store: &RuntimeStore, name: &str) -> bool {
+/// Returns whether an operator excludes a runtime from rollouts.
+fn is_excluded(store: &RuntimeStore, name: &str) -> bool {
     let resource = store.get(name).and_then(|it| it.resource.as_ref());
-    resource.is_none_or(|it| goal(it.shape()) != Goal::Sync)
+    resource.is_some_and(|it| goal(it.shape()) == Goal::Sync && it.shape().spec.paused)
 }
 
 impl Drop for Dispatcher {

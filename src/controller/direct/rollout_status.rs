@@ -131,11 +131,16 @@ impl RolloutReporter {
         )
     }
 
-    /// Returns the failed runtimes that were reported last, at most [`MAX_FAILED_RUNTIMES`]. The status of a runtime may not show
-    /// its failure: it was lost, or its Pods were, after it was complete.
-    pub(super) fn failed(&self, lane: Lane) -> BTreeSet<String> {
-        let failed = &self.reported.get(lane).failed_runtimes;
-        failed.iter().cloned().collect()
+    /// Returns the failed runtimes that were reported last, at most [`MAX_FAILED_RUNTIMES`]: those that were deleted since, also if
+    /// they were created again and have not started, and the others. The status of a runtime may not show its failure: it was lost,
+    /// or its Pods were, after it was complete.
+    pub(super) fn failed(&self, lane: Lane) -> (Vec<String>, BTreeSet<String>) {
+        let status = self.reported.get(lane);
+        let mut deleted = status.failed_runtimes.clone();
+        let others = usize::try_from(status.runtimes.failed).unwrap_or(usize::MAX);
+        // Those that were deleted come first.
+        let others = deleted.split_off(deleted.len().saturating_sub(others));
+        (deleted, others.into_iter().collect())
     }
 
     /// Returns the revision that an earlier leader rolled out in a lane.

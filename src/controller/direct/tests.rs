@@ -17,6 +17,7 @@ mod faults;
 mod gates;
 mod leaving;
 mod manifests;
+mod next_leader;
 mod observability;
 mod obstacles;
 mod planning;

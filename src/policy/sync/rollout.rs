@@ -116,7 +116,8 @@ pub struct Rollout {
     /// All members, by phase.
     all: Counts,
     failed: BTreeSet<Name>,
-    /// Members that failed with the target and were deleted since. Otherwise the deletion of a failed member would start others.
+    /// Members that failed with the target and were deleted since, also those that were created again and have not started.
+    /// Otherwise the deletion of a failed member would start others.
     deleted: BTreeSet<Name>,
     admissions: u64,
 }
@@ -171,6 +172,9 @@ impl Rollout {
             if member.phase.is_failed() {
                 self.failed.insert(Arc::clone(name));
             }
+            if !member.phase.is_startable() {
+                self.deleted.remove(name);
+            }
         }
         let step = resumed.map_or(0, |it| it.step);
         self.step = step.min(self.settings.count() - 1);
@@ -223,8 +227,9 @@ impl Rollout {
         self.proceed();
     }
 
-    /// Adds members that failed under an earlier leader and were deleted since; called before [`Self::begin`] resumes the rollout.
-    pub fn recall_deleted(&mut self, names: impl IntoIterator<Item = Name>) {
+    /// Adds members that failed under an earlier leader; called before [`Self::begin`] resumes the rollout. A member that has not
+    /// started, because it was created again, counts as deleted until it starts.
+    pub fn recall_failed(&mut self, names: impl IntoIterator<Item = Name>) {
         self.deleted.extend(names);
     }
 

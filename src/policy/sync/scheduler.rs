@@ -225,9 +225,9 @@ impl Scheduler {
         }
     }
 
-    /// Adds runtimes that failed and were deleted; see [`Rollout::recall_deleted`].
-    pub fn recall_deleted(&mut self, lane: Lane, names: impl IntoIterator<Item = Name>) {
-        self.rollouts.get_mut(lane).recall_deleted(names);
+    /// Adds runtimes that failed under an earlier leader; see [`Rollout::recall_failed`].
+    pub fn recall_failed(&mut self, lane: Lane, names: impl IntoIterator<Item = Name>) {
+        self.rollouts.get_mut(lane).recall_failed(names);
     }
 
     /// Pauses or continues the rollout of a lane.

@@ -18,7 +18,10 @@ use crate::runtime_cluster::{RESET, RuntimeCluster};
 const SHORT: Duration = Duration::from_millis(600);
 
 /// Returns two converged runtimes with one rollout step for each.
-async fn steps(allowed: u32, deadline: Option<Duration>) -> (Env, RuntimeCluster, RuntimeCluster) {
+pub(super) async fn steps(
+    allowed: u32,
+    deadline: Option<Duration>,
+) -> (Env, RuntimeCluster, RuntimeCluster) {
     let mut env = Env::new();
     for lane in Lane::ALL {
         let settings = env.settings.rollouts.get_mut(lane);
@@ -38,7 +41,7 @@ async fn steps(allowed: u32, deadline: Option<Duration>) -> (Env, RuntimeCluster
     (env, clusters.pop().unwrap(), second)
 }
 
-fn is_stopped(env: &Env, lane: &str) -> bool {
+pub(super) fn is_stopped(env: &Env, lane: &str) -> bool {
     stopped(env, lane) == "FailureLimitExceeded"
 }
 
@@ -48,7 +51,7 @@ async fn until_tried(env: &Env, cluster: &RuntimeCluster, write: &str, times: us
 }
 
 /// Restarts the controller with the next image.
-async fn upgrade(env: &mut Env) {
+pub(super) async fn upgrade(env: &mut Env) {
     env.until("the first rollout is completed", |it| {
         is_completed(it, WEBHOOK_LANE)
     })

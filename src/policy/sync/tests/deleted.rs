@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use rstest::rstest;
+
 use super::rollout::{SOAK, begin, defaults, holds, name, note, observe, revision, run, upgrade};
 use crate::sync::rollout::{Initial, LaneResult, MaxFailures, Rollout, Settings, Step, Stopped};
 
@@ -120,10 +122,54 @@ fn a_failed_member_that_is_created_again_and_starts_is_counted_once() {
 fn the_next_leader_counts_deleted_members() {
     let mut rollout = upgrade(defaults(), 10);
     rollout.delete("r0000");
-    rollout.recall_deleted([name(0)]);
+    rollout.recall_failed([name(0)]);
     let old = revision(1);
     rollout.begin(begin(revision(2), Some(old), Some(0)), |_| holds(old));
     assert_stopped(&rollout);
+}
+
+/// The next leader finds a member of the same name, which has not started with the revision.
+#[rstest]
+#[case::nothing_is_written(Initial::default())]
+#[case::the_last_completed_revision_is_written(holds(revision(1)))]
+#[case::it_is_unreachable(Initial { is_unreachable: true, ..Initial::default() })]
+fn the_next_leader_counts_a_failed_member_that_was_created_again(#[case] again: Initial) {
+    let (mut rollout, old) = (upgrade(defaults(), 10), revision(1));
+    rollout.recall_failed([name(0)]);
+    rollout.begin(begin(revision(2), Some(old), Some(0)), |it| {
+        if *it == name(0) { again } else { holds(old) }
+    });
+    assert_stopped(&rollout);
+    assert_eq!(failed(&rollout), ["r0000"]);
+    assert_eq!(rollout.progress().deleted, 1);
+    rollout.leave("r0000");
+    assert_eq!(rollout.progress().stopped, None, "an operator excludes it");
+}
+
+#[test]
+fn the_next_leader_counts_a_failed_member_once() {
+    let (mut rollout, old) = (upgrade(defaults(), 10), revision(1));
+    rollout.recall_failed([name(0)]);
+    rollout.begin(begin(revision(2), Some(old), Some(0)), |it| {
+        let is_failed = *it == name(0);
+        let revision = if is_failed { revision(2) } else { old };
+        Initial {
+            is_failed,
+            ..holds(revision)
+        }
+    });
+    assert_stopped(&rollout);
+    assert_eq!(failed(&rollout), ["r0000"]);
+    assert_eq!(rollout.progress().deleted, 0);
+    let permit = rollout.access("r0000");
+    note(
+        &mut rollout,
+        "r0000",
+        permit,
+        (LaneResult::Done, false),
+        SOAK,
+    );
+    assert_eq!(rollout.progress().stopped, None, "it is complete after all");
 }
 
 /// Failures within the limit stop nothing, and a complete rollout has none of members that do not exist.

@@ -191,7 +191,7 @@ impl Fleet {
         self.deleted
             .retain(|it| failed.contains(it) && !self.runtimes.contains_key(it));
         self.scheduler
-            .recall_deleted(Lane::Webhook, self.deleted.iter().cloned());
+            .recall_failed(Lane::Webhook, self.deleted.iter().cloned());
         for lane in Lane::ALL {
             self.begin(lane, Some(*resumed.get(lane)));
         }
