@@ -126,13 +126,12 @@ async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<A
             let certificate = format!("{name}{NAME_SUFFIX}");
             // A Certificate without a domain belongs to an earlier Kyma. If the Kyma still exists, its Certificate
             // stays, because watchers still send events, unless its deletion has begun.
-            let is_deleted = kyma.is_bootstrapper() && error == CertificateError::SKRDomainMissing
-                || context.is_being_deleted(&certificate).await?;
-            if is_deleted {
-                let left = context.delete(&certificate).await?;
-                return Ok(left.map_or_else(Action::await_change, Action::requeue));
-            }
-            return Ok(Action::await_change());
+            let left = if kyma.is_bootstrapper() && error == CertificateError::SKRDomainMissing {
+                context.delete(&certificate).await?
+            } else {
+                context.continue_deletion(&certificate).await?
+            };
+            return Ok(left.map_or_else(Action::await_change, Action::requeue));
         }
     };
     match context.synchronize(&kyma_object, desired).await {

@@ -64,18 +64,36 @@ impl Context {
 
     /// Deletes a Certificate and its Secret. Returns the time after which to call again; `None` if nothing is left to delete.
     pub(super) async fn delete(&self, name: &str) -> kube::Result<Option<Duration>> {
-        let live = self.certificates.get(name).await.unless_gone()?;
-        let Some(live) = live else {
+        let Some(live) = self.certificates.get(name).await.unless_gone()? else {
             self.unfinished().remove(name);
             self.delete_left_secret(name).await?;
             return Ok(None);
         };
+        self.delete_live(name, &live).await
+    }
+
+    /// Continues as [`Self::delete`] a deletion that has begun and waits for the Secret. Another Certificate stays.
+    pub(super) async fn continue_deletion(&self, name: &str) -> kube::Result<Option<Duration>> {
+        let live = self.certificates.get(name).await.unless_gone()?;
+        let is_marked =
+            |it: &DynamicObject| it.metadata.deletion_timestamp.is_some() && has_finalizer(it);
+        match live.filter(is_marked) {
+            Some(live) => self.delete_live(name, &live).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn delete_live(
+        &self,
+        name: &str,
+        live: &DynamicObject,
+    ) -> kube::Result<Option<Duration>> {
         let namespace = live.annotations().get(KYMA_NAMESPACE_ANNOTATION);
         if namespace != Some(&self.options.settings.kyma_namespace) {
             return Ok(None);
         }
         if live.metadata.deletion_timestamp.is_none() {
-            self.begin_deletion(&live).await?;
+            self.begin_deletion(live).await?;
         }
         let begun = Instant::now();
         let begun = *self.unfinished().entry(name.to_owned()).or_insert(begun);
@@ -84,17 +102,9 @@ impl Context {
         if !left.is_zero() {
             return Ok(Some(left));
         }
-        self.release(&live).await?;
+        self.release(live).await?;
         self.unfinished().remove(name);
         Ok(None)
-    }
-
-    /// Returns whether the deletion of a Certificate has begun and waits for its Secret.
-    pub(super) async fn is_being_deleted(&self, name: &str) -> kube::Result<bool> {
-        let live = self.certificates.get(name).await.unless_gone()?;
-        let is_marked =
-            |it: &DynamicObject| it.metadata.deletion_timestamp.is_some() && has_finalizer(it);
-        Ok(live.as_ref().is_some_and(is_marked))
     }
 
     async fn begin_deletion(&self, live: &DynamicObject) -> kube::Result<()> {
