@@ -97,16 +97,18 @@ pub fn parse<T: Into<OsString> + Clone>(
 /// Returns the scenarios of a suite that the command line selects.
 ///
 /// Scenarios with the tag `long` take minutes. They are selected if the tag expression names the tag, or if they are all that
-/// the expression of titles matches.
+/// the expression of titles matches, whatever their tags.
 pub async fn select(suite: &Suite, options: &Options) -> Result<Selection> {
     let folder = root().join("features").join(suite.folder);
     let parsed = parser::Basic::new().parse(folder, options.parser.clone());
     let (by_name, by_tags) = (&options.re_filter, &options.tags_filter);
     let mut features: Vec<Feature> = parsed.try_collect().await?;
+    for path in features.iter_mut().filter_map(|it| it.path.as_mut()) {
+        // Cucumber prints the path of a failure, and removes the slash in front of an absolute one.
+        *path = path.strip_prefix(root()).unwrap_or(&*path).to_owned();
+    }
     retain(&mut features, |tags, example| {
-        (suite.selects)(tags)
-            && by_name.as_ref().is_none_or(|it| it.is_match(&example.name))
-            && by_tags.as_ref().is_none_or(|it| it.eval(tags))
+        (suite.selects)(tags) && by_name.as_ref().is_none_or(|it| it.is_match(&example.name))
     });
     let names_long = |it: &_| format!("{it:?}").contains("\"long\"");
     if !by_tags.as_ref().is_some_and(names_long) {
@@ -116,6 +118,9 @@ pub async fn select(suite: &Suite, options: &Options) -> Result<Selection> {
             features = shorter;
         }
     }
+    retain(&mut features, |tags, _| {
+        by_tags.as_ref().is_none_or(|it| it.eval(tags))
+    });
     let selection = Selection {
         scenarios: features.iter().map(|it| it.scenarios.len()).sum(),
         features,
@@ -148,6 +153,7 @@ pub async fn run(
     let file = state().join(format!("junit-{}.xml", suite.name));
     std::fs::create_dir_all(state())?;
     let junit = std::fs::File::create(&file).with_context(|| file.display().to_string())?;
+    let (out, junit) = (FailuresOfSteps(out), FailuresOfSteps(junit));
     let name = suite.name;
     let writer = Scenario::cucumber::<PathBuf>()
         .with_parser(Parsed(selection.features))
@@ -240,6 +246,25 @@ impl cucumber::Parser<PathBuf> for Parsed {
     }
 }
 
+/// Removes what cucumber writes in front of the error of each failed step: that the step panicked. A step of this crate returns
+/// its error, and cucumber panics with it.
+struct FailuresOfSteps<W>(W);
+
+/// What [`FailuresOfSteps`] removes.
+const PANICKED: &str = "Step panicked. Captured output: ";
+
+impl<W: Write> Write for FailuresOfSteps<W> {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        let plain = String::from_utf8_lossy(text).replace(PANICKED, "");
+        self.0.write_all(plain.as_bytes())?;
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// Fails a hook; cucumber reports the payload.
 fn fail(text: String) {
     std::panic::resume_unwind(Box::new(text));
@@ -313,6 +338,10 @@ mod tests {
         assert_eq!(all, count(&[]).await);
         assert_eq!(all + long, count(&["-t", "@long or not @long"]).await);
         assert!(count(&["-n", "100 times"]).await > 0);
+        let titles = "^Image replace.me/a is rewritten|rolled out 10 times";
+        assert_eq!(count(&["-n", titles]).await, 1);
+        // The tags exclude the shorter one, which does not start the other one.
+        assert!(selected(&["-n", titles, "-t", "@serial"]).await.is_err());
     }
 
     #[tokio::test]
@@ -338,5 +367,13 @@ mod tests {
     async fn name_selects_examples_by_their_own_title() {
         let one = selected(&["-n", "^Image replace.me/a is rewritten"]).await;
         assert_eq!(one.unwrap().scenarios, 1);
+    }
+
+    #[tokio::test]
+    async fn paths_of_features_are_relative_to_the_workspace() {
+        let all = selected(&[]).await.unwrap().features;
+        let is_relative = |it: &&Path| it.starts_with("features/admission");
+        let paths = all.iter().filter_map(|it| it.path.as_deref());
+        assert_eq!(paths.filter(is_relative).count(), all.len());
     }
 }

@@ -1,4 +1,4 @@
-//! A failed example leaves a folder of its own with the diagnostics of its environment.
+//! A failed example leaves a folder of its own with the diagnostics of its environment, and its error in the output.
 
 #![cfg(test)]
 
@@ -29,9 +29,18 @@ async fn every_failed_example_leaves_a_folder_with_diagnostics() {
     let options = runner::parse(["suite", "--name", TITLES]).unwrap();
     let selection = runner::select(&SUITE, &options).await.unwrap();
     assert_eq!(selection.scenarios, 3);
-    let out = std::io::sink();
-    let passed = runner::run(&SUITE, options, selection, Rc::new(Broken), out);
+    let out = tempfile::NamedTempFile::new().unwrap();
+    let written = out.reopen().unwrap();
+    let passed = runner::run(&SUITE, options, selection, Rc::new(Broken), written);
     assert!(!passed.await.unwrap(), "without a cluster each step fails");
+    let junit = runner::state().join("junit-evidence.xml");
+    for file in [out.path(), &*junit] {
+        let text = std::fs::read_to_string(file).unwrap();
+        assert!(text.contains("no cluster"), "{text}");
+        assert!(!text.contains("Step panicked. Captured"), "{text}");
+        assert!(text.contains("features/admission/reviewed_pods.feature:"));
+        assert!(!text.contains(&runner::root().display().to_string()[1..]));
+    }
 
     let examples = below(&folder.join("reviewed_pods"));
     assert_eq!(examples.len(), 2, "{examples:?}");
@@ -44,7 +53,7 @@ async fn every_failed_example_leaves_a_folder_with_diagnostics() {
     }
     // Results of a passed test must not look like failures.
     std::fs::remove_dir_all(&folder).unwrap();
-    std::fs::remove_file(runner::state().join("junit-evidence.xml")).unwrap();
+    std::fs::remove_file(junit).unwrap();
 }
 
 fn below(folder: &Path) -> Vec<PathBuf> {

@@ -30,7 +30,11 @@ async fn admission_decisions() {
     let out = std::fs::File::create(&log).unwrap();
     let passed = runner::run(&SUITE, options, selection, Rc::new(InProcess), out);
     let passed = passed.await.unwrap();
-    assert!(passed, "{}", std::fs::read_to_string(&log).unwrap());
+    if !passed {
+        println!("{}", std::fs::read_to_string(&log).unwrap());
+        // Without a message and a backtrace, so that the summary is the last that is printed.
+        std::panic::resume_unwind(Box::new(()));
+    }
     // A lower number would mean that the tags of the features exclude scenarios that belong here.
     assert!(scenarios >= 90, "only {scenarios} scenarios");
 }

@@ -1,4 +1,5 @@
-//! Compares the step definitions with the features that use them and with features/README.md, which lists them.
+//! Compares the step definitions with the features that use them and with features/README.md, which lists them, and the default
+//! configuration.
 //!
 //! Without the crate's feature `clusters`, definitions for clusters are not compiled. The checks that need them run only with
 //! the feature.
@@ -7,15 +8,19 @@
     reason = "a test target: what cannot be read fails"
 )]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use cucumber::codegen::{Regex, StepConstructor as _, WorldInventory, inventory};
 use cucumber::feature::Ext as _;
 use cucumber::gherkin::{Feature, GherkinEnv, StepType};
+use e2e::admission::webhook::sources;
 use e2e::runner::root;
 use e2e::scenario::Scenario;
 use rstest::rstest;
+use serde_json::{Value, json};
 
 /// Largest number of step definitions: 120 of the suites about one component each, 15 of the flow, and 10 of conformance.
 const DEFINITIONS: usize = 145;
@@ -84,9 +89,13 @@ fn steps() -> Vec<Sentence> {
     steps
 }
 
+fn readme() -> String {
+    std::fs::read_to_string(root().join("features/README.md")).unwrap()
+}
+
 /// Returns the example sentences of features/README.md: list items that are one code span.
 fn listed() -> Vec<Sentence> {
-    let text = std::fs::read_to_string(root().join("features/README.md")).unwrap();
+    let text = readme();
     let examples = text.lines().filter_map(|line| {
         let span = line.strip_prefix("- `")?.split('`').next()?;
         let (keyword, text) = span.split_once(' ')?;
@@ -140,4 +149,37 @@ fn examples_of_a_feature_have_different_titles() {
             assert!(is_new, "{name}: put what differs into the title {title:?}");
         }
     }
+}
+
+#[test]
+fn the_readme_lists_the_registries_of_the_default_configuration() {
+    let docker_config = json!({"auths": {"registry.landscape.test:5000": {}}});
+    let [configuration, secret, _] = sources(docker_config, "").unwrap();
+    let document = configuration["data"][api::names::CONFIG_KEY].as_str();
+    let document: Value = serde_json::from_str(document.unwrap()).unwrap();
+    let overrides: BTreeMap<String, String> =
+        serde_json::from_value(document["overrides"].clone()).unwrap();
+    let encoded = secret["data"][api::names::DOCKER_CONFIG_KEY].as_str();
+    let docker_config = BASE64.decode(encoded.unwrap()).unwrap();
+    let docker_config: Value = serde_json::from_slice(&docker_config).unwrap();
+    let hosts = docker_config["auths"].as_object().unwrap().keys();
+    let mut others: BTreeSet<&str> = hosts.map(String::as_str).collect();
+    let credentials = others.clone();
+    let mut rows = BTreeSet::new();
+    for (from, to) in &overrides {
+        let host = to.split('/').next().unwrap();
+        others.remove(host);
+        let answer = if credentials.contains(host) {
+            "yes"
+        } else {
+            "no"
+        };
+        rows.insert(format!("| `{from}` | `{to}` | {answer} |"));
+    }
+    rows.extend(others.iter().map(|it| format!("| `{it}` | – | yes |")));
+    let (text, is_row) = (readme(), |it: &&str| {
+        it.ends_with("| yes |") || it.ends_with("| no |")
+    });
+    let listed: BTreeSet<String> = text.lines().filter(is_row).map(str::to_owned).collect();
+    assert_eq!(listed, rows);
 }
