@@ -70,9 +70,12 @@ const CONCURRENCY: u16 = 256;
 /// Maximum number of runtimes to which a connection is being opened. The number doubles while some runtimes are slow.
 const MAX_HANDSHAKES: usize = 64;
 
-/// Maximum number of runtimes that are read and written concurrently. The number doubles while some runtimes are slow. Their objects
-/// take most of the memory of a reconcile.
-const MAX_CONNECTIONS: usize = 96;
+/// Maximum number of runtimes that are read concurrently. The number doubles while some runtimes are slow. Their objects take most
+/// of the memory of a reconcile, and are dropped before the first write.
+const MAX_CONNECTIONS: usize = 48;
+
+/// Maximum number of runtimes that are written concurrently. The number doubles while some runtimes are slow.
+const MAX_WRITES: usize = 96;
 
 /// Duration after which a runtime counts as slow, so that it does not prevent other reconciles.
 const SLOW_AFTER: Duration = Duration::from_secs(2);
@@ -143,6 +146,7 @@ struct Context {
     control_plane: String,
     client_factory: ClientFactory,
     limits: ConnectionLimits,
+    writes: RequestLimiter,
     certificates: Api<Secret>,
     bootstrappers: Api<DeserializeGuard<RuntimeBootstrapper>>,
     claims: Claims,
@@ -259,6 +263,7 @@ impl Context {
                 handshakes: limiter(MAX_HANDSHAKES, "handshakes"),
                 connections: limiter(MAX_CONNECTIONS, "connections"),
             },
+            writes: limiter(MAX_WRITES, "writes"),
             certificates: Api::namespaced(client.clone(), &settings.certificate_namespace),
             bootstrappers: Api::namespaced(client.clone(), &settings.namespace),
             claims: Claims::default(),

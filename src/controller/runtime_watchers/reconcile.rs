@@ -246,23 +246,29 @@ impl Runtime<'_> {
             }
             Err(error) => return Outcome::unreachable(&error, None),
         };
-        let outcome = async {
+        let planned = async {
             let permit = limits.connect(permit, &remote).await?;
             // Boxed, because most reconciles wait and do not need the memory yet.
-            let run = Box::pin(self.run(&remote, certificate, resource));
-            limits.connections.run(permit, run).await
+            let read = Box::pin(self.read(&remote, certificate, resource));
+            limits.connections.run(permit, read).await
         };
-        outcome
-            .await
-            .unwrap_or_else(|error| Outcome::unreachable(&unreached(&error), error.retry_after()))
+        let (plan, missing) = match planned.await {
+            Ok(planned) => planned,
+            Err(error) => return Outcome::unreachable(&unreached(&error), error.retry_after()),
+        };
+        let writes = &self.context.writes;
+        let permit = writes.acquire().await;
+        let write = Box::pin(self.write(&remote, plan, missing));
+        writes.run(permit, write).await
     }
 
-    async fn run(
+    /// Returns the plan, and why there is no certificate.
+    async fn read(
         &self,
         remote: &Remote,
         certificate: Certificate,
         resource: Option<&RuntimeBootstrapper>,
-    ) -> Result<Outcome, CallError> {
+    ) -> Result<(WatcherPlan, Option<&'static str>), CallError> {
         let mut observed = self.observe(remote).await?;
         let plan = self.plan(&observed, certificate.as_ref().ok(), resource);
         zeroize_secrets(&mut observed.live);
@@ -270,8 +276,17 @@ impl Runtime<'_> {
         drop(observed);
         // From here on only the plan owns the Secret, so that the serialized bytes are not cached for other runtimes.
         let missing = certificate.map(zeroize_unshared).err();
+        Ok((plan, missing))
+    }
+
+    async fn write(
+        &self,
+        remote: &Remote,
+        plan: WatcherPlan,
+        missing: Option<&'static str>,
+    ) -> Outcome {
         if let Some(blocked) = plan.blocked {
-            return Ok(Outcome::blocked(&blocked));
+            return Outcome::blocked(&blocked);
         }
         let writer = Writer {
             remote,
@@ -293,7 +308,7 @@ impl Runtime<'_> {
         drop(done);
         plan.steps.into_iter().flatten().for_each(zeroize_action);
         let is_removal = self.desired.is_removed();
-        Ok(match (written, plan.state, missing) {
+        match (written, plan.state, missing) {
             (Err(failure), ..) => Outcome::failed(&failure),
             (Ok(()), state, Some(reason))
                 if !is_removal
@@ -311,7 +326,7 @@ impl Runtime<'_> {
                 heartbeats.judge(remote, &self.id, namespace).await
             }
             (Ok(()), state, _) => Outcome::of_state(&state, is_removal),
-        })
+        }
     }
 
     fn plan(
