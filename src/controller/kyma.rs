@@ -20,7 +20,7 @@ use serde::Deserialize;
 
 pub use self::share::{KymaOptions, Kymas, share};
 
-pub(crate) use self::queue::{Waiting, resynced};
+pub(crate) use self::queue::{ReconcileStarts, resynced};
 pub(crate) use self::share::KnownKymas;
 
 mod merge;

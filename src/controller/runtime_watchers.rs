@@ -31,7 +31,7 @@ use kube::runtime::applier;
 use kube::runtime::controller::{Action, Config as Concurrency, Error};
 use kube::runtime::events::Reporter;
 use kube::runtime::reflector::ObjectRef;
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use policy::sync::Salt;
 use policy::sync::plan::watcher::DesiredWatcher;
 use policy::watchers::RuntimeCounts;
@@ -44,7 +44,7 @@ use crate::access::ClientFactory;
 use crate::certificates::GatewayReceiver;
 use crate::claims::Claims;
 use crate::clients::{ConnectionLimits, RequestLimiter, RuntimeClients};
-use crate::kyma::{KnownKymas, KymaView, Kymas, Waiting, resynced};
+use crate::kyma::{KnownKymas, KymaView, Kymas, ReconcileStarts, resynced};
 
 mod bootstrapper;
 mod certificate;
@@ -65,7 +65,7 @@ use desired::Goal;
 use heartbeats::Heartbeats;
 
 /// Maximum number of concurrent reconciles. A reconcile waits for KCP and for its runtime most of the time.
-const CONCURRENCY: u16 = 256;
+const CONCURRENCY: usize = 256;
 
 /// Maximum number of runtimes to which a connection is being opened. The number doubles while some runtimes are slow.
 const MAX_HANDSHAKES: usize = 64;
@@ -156,7 +156,7 @@ struct Context {
     /// Desired state of the runtime of a deleted Kyma.
     removal: Arc<DesiredWatcher>,
     kymas: KnownKymas,
-    waiting: Waiting,
+    starts: ReconcileStarts,
     runtimes: Mutex<Runtimes>,
     /// Notified after each change of `runtimes`.
     changed: watch::Sender<()>,
@@ -189,6 +189,8 @@ struct RuntimeState {
     settled: Option<&'static str>,
     /// Consecutive attempts that failed or found a Deployment progressing.
     attempts: u32,
+    /// Whether the runtime is reconciled again without a change, and no next reconcile is scheduled.
+    is_resynced: bool,
     /// The times of the last Event about a success, and of the last Event about a failure.
     reported: [Option<Instant>; 2],
 }
@@ -222,9 +224,9 @@ pub async fn run(
     let others = ids.filter_map(move |id| ready(own.reference_of(&id)));
     let lacking_condition = kymas.lacking_condition();
     let (own, resync) = (Arc::clone(&context), context.options.settings.resync);
-    let resynced = resynced(known.store, resync, move |kyma| own.is_scheduled(kyma));
+    let resynced = resynced(known.store, resync, move |kyma| own.is_resynced(kyma));
     let others = stream::select(others, resynced);
-    let queue = kymas.queue(goals, others, context.waiting.clone());
+    let queue = kymas.queue(goals, others, context.starts.clone());
     let queue = queue.take_until(token.clone().cancelled_owned());
     let reconciles = Arc::clone(&context).reconcile_all(queue, token.clone());
     let heartbeats = heartbeats::run(
@@ -271,7 +273,7 @@ impl Context {
             goal,
             removal,
             kymas,
-            waiting: Waiting::default(),
+            starts: ReconcileStarts::new(CONCURRENCY),
             runtimes: Mutex::default(),
             changed: watch::channel(()).0,
             kcp_failures: LogLimit::new(LOG_INTERVAL),
@@ -285,12 +287,12 @@ impl Context {
         token: CancellationToken,
     ) {
         let reconciles = applier(
-            |kyma, context| Box::pin(in_a_task(reconcile::reconcile(kyma, context))),
+            |kyma, context| Box::pin(start(kyma, context)),
             |kyma: Arc<KymaView>, error, context: Arc<Self>| context.failed_on_kcp(&kyma, error),
             Arc::clone(&self),
             self.kymas.store.clone(),
             queue,
-            Concurrency::default().concurrency(CONCURRENCY),
+            Concurrency::default(),
         );
         let (gone, removals) = mpsc::unbounded_channel();
         // Removals are separate from reconciles, which continue while a runtime cannot be reached.
@@ -305,7 +307,7 @@ impl Context {
         let reconciles = reconciles.for_each(move |result| {
             // The applier returns this error for a queued Kyma that does not exist.
             if let Err(Error::ObjectNotFound(kyma)) = result {
-                context.waiting.start(&kyma.name);
+                context.starts.forget(&kyma.name);
                 if context.begin_removal(&kyma.name) {
                     // The receiver exists as long as the sender.
                     let _ = gone.send(kyma.name);
@@ -323,15 +325,21 @@ impl Context {
         kyma.map(|it| ObjectRef::new(&it).within(namespace))
     }
 
-    /// Returns whether the next reconcile of a Kyma is scheduled: a retry, or a check of the progress.
-    fn is_scheduled(&self, kyma: &str) -> bool {
+    /// Returns whether a Kyma is reconciled again without a change.
+    fn is_resynced(&self, kyma: &str) -> bool {
         let runtimes = self.runtimes();
-        runtimes.states.get(kyma).is_some_and(|it| it.attempts > 0)
+        runtimes.states.get(kyma).is_some_and(|it| it.is_resynced)
     }
 
     fn runtimes(&self) -> MutexGuard<'_, Runtimes> {
         self.runtimes.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Reconciles a Kyma when it has a permit.
+async fn start(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<Action> {
+    let _permit = context.starts.start(&kyma.name_any()).await;
+    in_a_task(reconcile::reconcile(kyma, Arc::clone(&context))).await
 }
 
 /// Runs a reconcile as a task, which is aborted when the future is dropped. The applier polls all reconciles whenever

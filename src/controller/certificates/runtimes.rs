@@ -32,7 +32,7 @@ use super::{
 };
 use crate::RECONCILE_BACKOFF;
 use crate::kube_events::publish_event;
-use crate::kyma::{KnownKymas, KymaView, Kymas, Waiting, resynced};
+use crate::kyma::{KnownKymas, KymaView, Kymas, ReconcileStarts, resynced};
 use crate::secret::ZeroizedSecret;
 
 mod deletion;
@@ -41,7 +41,7 @@ mod deletion;
 pub(super) use deletion::ISSUANCE;
 
 /// Maximum number of concurrent reconciles.
-const CONCURRENCY: u16 = 16;
+const CONCURRENCY: usize = 16;
 
 /// State of a certificate of an earlier CA that cert-manager has not renewed within the grace period of the newest one.
 const RENEWAL_OVERDUE: &str = "RenewalOverdue";
@@ -59,7 +59,7 @@ struct Context {
     deletions: Semaphore,
     /// The CA that currently issues certificates, once the bundle contains it.
     current: GatewayReceiver,
-    waiting: Waiting,
+    starts: ReconcileStarts,
     states: Mutex<HashMap<String, State>>,
     /// Certificates that are being deleted, with the time at which this leader found it, until no Secret of them can follow.
     unfinished: Mutex<HashMap<String, Instant>>,
@@ -71,6 +71,8 @@ struct Context {
 struct State {
     failures: u32,
     error: Option<&'static str>,
+    /// Whether the last reconcile succeeded, so that the next one follows a change or the resync.
+    is_resynced: bool,
     /// End of the validity in Unix seconds, if cert-manager has issued it.
     not_after: Option<i64>,
     /// Start of the validity of a certificate, and the SHA-256 of the CA that issued it. The certificate does not have to
@@ -89,15 +91,15 @@ pub(super) async fn run(
     let store = known.store.clone();
     let context = Arc::new(Context::new(options, known, current.clone()));
     let own = Arc::clone(&context);
-    let resynced = resynced(store.clone(), RESYNC, move |kyma| own.failures(kyma) > 0);
-    let queue = kymas.queue(current, resynced, context.waiting.clone());
+    let resynced = resynced(store.clone(), RESYNC, move |kyma| own.is_resynced(kyma));
+    let queue = kymas.queue(current, resynced, context.starts.clone());
     let reconciles = applier(
         |kyma, context| Box::pin(reconcile(kyma, context)),
         |kyma: Arc<KymaView>, error, context: Arc<Context>| context.failed(&kyma.name_any(), error),
         Arc::clone(&context),
         store,
         queue.take_until(token.clone().cancelled_owned()),
-        Concurrency::default().concurrency(CONCURRENCY),
+        Concurrency::default(),
     );
     // No limit of concurrency: a clean-up that waits does not prevent reconciles from starting.
     let clean_ups = reconciles.for_each_concurrent(None, |result| {
@@ -105,7 +107,7 @@ pub(super) async fn run(
         async move {
             // The applier returns this error for a queued Kyma that does not exist.
             if let Err(Error::ObjectNotFound(kyma)) = result {
-                context.waiting.start(&kyma.name);
+                context.starts.forget(&kyma.name);
                 token
                     .run_until_cancelled(context.clean_up(&kyma.name))
                     .await;
@@ -118,7 +120,7 @@ pub(super) async fn run(
 async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<Action> {
     let kyma_object = kyma.kyma();
     let name = &kyma_object.name;
-    context.waiting.start(name);
+    let _permit = context.starts.start(name).await;
     let desired = match runtime_certificate(&kyma_object, &context.options.settings.certificates) {
         Ok(desired) => desired,
         Err(error) => {
@@ -136,7 +138,14 @@ async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<A
     };
     match context.synchronize(&kyma_object, desired).await {
         Ok(state) => {
-            context.set_state(name, state);
+            let is_resynced = true;
+            context.set_state(
+                name,
+                State {
+                    is_resynced,
+                    ..state
+                },
+            );
             Ok(Action::await_change())
         }
         Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
@@ -177,9 +186,9 @@ impl Context {
             certificates: options.certificates(),
             secrets: Api::namespaced(options.client.clone(), namespace),
             kymas,
-            deletions: Semaphore::new(usize::from(CONCURRENCY)),
+            deletions: Semaphore::new(CONCURRENCY),
             current,
-            waiting: Waiting::default(),
+            starts: ReconcileStarts::new(CONCURRENCY),
             states: Mutex::default(),
             unfinished: Mutex::default(),
             log: LogLimit::new(LOG_INTERVAL),
@@ -313,6 +322,10 @@ impl Context {
         drop(states);
         self.show();
         Action::requeue(delay)
+    }
+
+    fn is_resynced(&self, name: &str) -> bool {
+        self.states().get(name).is_some_and(|it| it.is_resynced)
     }
 
     /// Returns the number of consecutive failures of a Kyma.

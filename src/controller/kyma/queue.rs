@@ -1,7 +1,10 @@
 //! The queue of Kymas to reconcile.
 //!
-//! kube's scheduler takes a kilobyte of memory for each waiting reconcile, and never returns it. So only some Kymas wait there.
-//! The others wait in [`Pass`], which takes a pointer for each.
+//! kube's scheduler takes a kilobyte of memory for each waiting reconcile, and never returns it. So only some Kymas and all retries
+//! wait there. After a change that concerns all Kymas, the others wait in [`Pass`], which takes a pointer for each.
+//!
+//! The scheduler starts reconciles in any order. So it starts them at once, and they wait for a permit in the order of their start:
+//! retries of thousands of unreachable runtimes do not keep a changed Kyma from its turn.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -12,47 +15,66 @@ use std::time::Duration;
 use futures::{Stream, StreamExt as _, stream};
 use kube::ResourceExt as _;
 use kube::runtime::reflector::{ObjectRef, Store};
-use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, interval_at};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::KymaView;
 
-/// Maximum number of Kymas that wait in the scheduler for the start of their reconcile.
+/// Maximum number of Kymas that wait for a permit, retries not counted.
 const WAITING: usize = 256;
 
 /// Number of parts of the interval in which all Kymas are reconciled again.
 const RESYNC_PARTS: u32 = 60;
 
-/// Kymas in the scheduler whose reconcile has not started.
-#[derive(Clone, Default)]
-pub(crate) struct Waiting(Arc<State>);
+/// The start of reconciles: limits their number, and the number of Kymas that wait for it.
+#[derive(Clone)]
+pub(crate) struct ReconcileStarts(Arc<State>);
 
-#[derive(Default)]
 struct State {
+    /// Kymas that have left the queue and whose reconcile has no permit.
     names: Mutex<HashSet<String>>,
+    /// Notified when `names` gets smaller.
     started: Notify,
+    permits: Semaphore,
 }
 
-impl Waiting {
-    /// Notes that the reconcile of a Kyma has started, or that the Kyma does not exist.
-    pub(crate) fn start(&self, kyma: &str) {
+impl ReconcileStarts {
+    /// Creates the limit of concurrent reconciles.
+    pub(crate) fn new(concurrency: usize) -> Self {
+        Self(Arc::new(State {
+            names: Mutex::default(),
+            started: Notify::new(),
+            permits: Semaphore::new(concurrency),
+        }))
+    }
+
+    /// Waits for the permit of the reconcile of a Kyma. Reconciles get permits in the order of their calls.
+    pub(crate) async fn start(&self, kyma: &str) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
+        let permit = self.0.permits.acquire().await.ok();
+        self.forget(kyma);
+        permit
+    }
+
+    /// Notes that a Kyma does not wait, because it does not exist.
+    pub(crate) fn forget(&self, kyma: &str) {
         if self.names().remove(kyma) {
             self.0.started.notify_one();
         }
     }
 
-    /// Returns the items of a stream, as long as the scheduler has places.
+    /// Returns the items of a stream, as long as few Kymas wait.
     pub(super) fn limit(
         self,
         kymas: impl Stream<Item = ObjectRef<KymaView>> + Send + Unpin,
     ) -> impl Stream<Item = ObjectRef<KymaView>> + Send {
-        stream::unfold((self, kymas), async |(waiting, mut kymas)| {
-            while waiting.names().len() >= WAITING {
-                waiting.0.started.notified().await;
+        stream::unfold((self, kymas), async |(starts, mut kymas)| {
+            while starts.names().len() >= WAITING {
+                starts.0.started.notified().await;
             }
             let kyma = kymas.next().await?;
-            waiting.names().insert(kyma.name.clone());
-            Some((kyma, (waiting, kymas)))
+            starts.names().insert(kyma.name.clone());
+            Some((kyma, (starts, kymas)))
         })
     }
 
@@ -112,28 +134,30 @@ impl<T> Pass<T> {
     }
 }
 
-/// Returns each Kyma once in an interval. The hash of its name selects the time, so that the Kymas are spread over the interval. A
-/// Kyma is omitted if its next reconcile is scheduled, because the scheduler would start that reconcile at once.
+/// Returns each Kyma for which `is_resynced` returns true once in an interval. The hash of its name selects the time, so that the Kymas are spread over the interval. The
+/// others are omitted: the scheduler would start a scheduled reconcile at once.
 pub(crate) fn resynced(
     store: Store<KymaView>,
     interval: Duration,
-    is_scheduled: impl Fn(&str) -> bool + Clone + Send,
+    is_resynced: impl Fn(&str) -> bool + Clone + Send,
 ) -> impl Stream<Item = ObjectRef<KymaView>> + Send {
     let period = interval / RESYNC_PARTS;
-    let ticks = interval_at(Instant::now() + period, period);
+    let mut ticks = interval_at(Instant::now() + period, period);
+    // While no Kyma leaves the queue, missed ticks do not add up.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let ticks = stream::unfold(ticks, async |mut ticks| {
         ticks.tick().await;
         Some(((), ticks))
     });
     let parts = ticks.zip(stream::iter((0..RESYNC_PARTS).cycle()));
     parts.flat_map(move |((), part)| {
-        let (kymas, is_scheduled) = (store.state().into_iter(), is_scheduled.clone());
+        let (kymas, is_resynced) = (store.state().into_iter(), is_resynced.clone());
         stream::iter(kymas.filter_map(move |it| {
             let kyma = reference_of(&it);
             let mut hash = DefaultHasher::new();
             kyma.name.hash(&mut hash);
             let is_due = hash.finish() % u64::from(RESYNC_PARTS) == u64::from(part);
-            (is_due && !is_scheduled(&kyma.name)).then_some(kyma)
+            (is_due && is_resynced(&kyma.name)).then_some(kyma)
         }))
     })
 }

@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::merge::{BootstrapperObserver, watch_runtimes};
-use super::queue::{Waiting, after_changes, reference_of};
+use super::queue::{ReconcileStarts, after_changes, reference_of};
 use super::{BootstrapperView, KymaView};
 use crate::dynamic::objects;
 use crate::inventory::PAGE_SIZE;
@@ -195,16 +195,16 @@ impl Kymas {
     }
 
     /// Returns the queue of Kymas to reconcile: each changed Kyma, all Kymas whenever `of_all` changes, and `others`. The caller has to
-    /// report to `waiting` each reconcile that starts.
+    /// report to `starts` each reconcile.
     pub(crate) fn queue<T: Send + Sync + 'static>(
         self,
         of_all: watch::Receiver<T>,
         others: impl Stream<Item = ObjectRef<KymaView>> + Send + 'static,
-        waiting: Waiting,
+        starts: ReconcileStarts,
     ) -> impl Stream<Item = Result<ObjectRef<KymaView>, Infallible>> + Send {
         let all = after_changes(self.known.store, of_all);
         let sources = [self.changed.boxed(), all.boxed(), others.boxed()];
-        waiting.limit(stream::select_all(sources)).map(Ok)
+        starts.limit(stream::select_all(sources)).map(Ok)
     }
 }
 

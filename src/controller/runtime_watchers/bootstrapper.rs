@@ -59,7 +59,7 @@ impl Context {
     pub(super) async fn write_condition_of(&self, kyma: &str, id: &RuntimeId) {
         match self.bootstrapper(kyma, id).await {
             Ok(resource) => {
-                let outcome = Outcome::new(INSTALLED, String::new(), Retry::AtChange);
+                let outcome = Outcome::new(INSTALLED, String::new(), Retry::AtResync);
                 let outcome = outcome.with_resource(resource);
                 self.write_condition(&outcome).await;
             }

@@ -104,7 +104,7 @@ impl Heartbeats {
         id: &RuntimeId,
         namespace: &str,
     ) -> Outcome {
-        let installed = || Outcome::new(INSTALLED, String::new(), Retry::AtChange);
+        let installed = || Outcome::new(INSTALLED, String::new(), Retry::AtResync);
         let known = self.liveness().zip(listener::RuntimeId::parse(id.as_str()));
         let Some((liveness, id)) = known else {
             return installed();
@@ -148,7 +148,7 @@ impl Heartbeats {
                 "the API server sends no AdmissionReviews to the watcher",
             ),
         };
-        Outcome::new(reason, message.to_owned(), Retry::AtChange)
+        Outcome::new(reason, message.to_owned(), Retry::AtResync)
     }
 
     /// Returns whether reviews reach the watcher of a runtime.

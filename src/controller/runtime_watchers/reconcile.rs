@@ -54,7 +54,6 @@ const ANY_VERSION: Option<&str> = Some("0");
 /// A request to KCP failed.
 pub(super) async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<Action> {
     let name = kyma.name_any();
-    context.waiting.start(&name);
     if context.runtimes().removing.contains(&name) {
         return Ok(Action::requeue(REMOVAL_PAUSE));
     }
@@ -94,6 +93,7 @@ pub(super) async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kub
                 was_installed: context.was_installed(&name, &id, revision),
                 id,
                 desired: &desired,
+                is_deleted,
                 accepted: kyma.accepted_cluster(),
             };
             let outcome = runtime.synchronize(&bundle).await?;
@@ -116,6 +116,7 @@ pub(super) async fn remove(context: &Context, kyma: &str) {
             kyma,
             id,
             desired: &context.removal,
+            is_deleted: true,
             was_installed: false,
             accepted: None,
         };
@@ -129,6 +130,8 @@ struct Runtime<'a> {
     kyma: &'a str,
     id: RuntimeId,
     desired: &'a DesiredWatcher,
+    /// Whether the Kyma is deleted.
+    is_deleted: bool,
     /// Whether the last reconcile found the same watcher installed, so that other clients made all differences.
     was_installed: bool,
     /// UID of the cluster that an operator accepted by an annotation of the Kyma.
@@ -202,7 +205,7 @@ impl Runtime<'_> {
                 zeroize_unshared(secret);
             }
             let message = "spec.paused is true".to_owned();
-            Outcome::new(Reason::Paused.name(), message, Retry::AtChange)
+            Outcome::new(Reason::Paused.name(), message, Retry::AtResync)
         } else if self.awaits_certificate(&certificate) {
             self.pending(CERTIFICATE_PENDING, Retry::Progressing)
         } else {
@@ -235,7 +238,7 @@ impl Runtime<'_> {
     ) -> Outcome {
         if kubeconfig.is_absent() && self.desired.is_removed() {
             // The runtime does not exist any more, or did not exist yet.
-            return Outcome::removed();
+            return Outcome::removed(self.is_deleted);
         }
         let limits = &self.context.limits;
         // Acquired after KCP has responded: a reconcile that waits for KCP needs no permit.
@@ -315,7 +318,7 @@ impl Runtime<'_> {
                     && (state == WatcherState::Installed
                         || state == WatcherState::Progressing && is_unchanged) =>
             {
-                self.pending(reason, Retry::AtChange)
+                self.pending(reason, Retry::AtResync)
             }
             (Ok(()), WatcherState::Installed, None) if is_restored => Outcome::restored(),
             (Ok(()), WatcherState::Installed, None) => {

@@ -60,8 +60,10 @@ pub(super) struct Outcome {
 /// Time of the next reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Retry {
-    /// After a change on KCP, or at the resync.
+    /// After a change on KCP.
     AtChange,
+    /// After a change on KCP, or at the resync.
+    AtResync,
     /// After a short backoff: a Deployment is progressing, or objects are being deleted.
     Progressing,
     /// After a backoff, but not before the delay that the API server requires.
@@ -73,7 +75,7 @@ impl Retry {
     pub(super) fn delay(self, attempts: u32) -> Option<Duration> {
         let random = fastrand::u64(..);
         Some(match self {
-            Self::AtChange => return None,
+            Self::AtChange | Self::AtResync => return None,
             Self::Progressing => PROGRESS_BACKOFF.delay(attempts, random),
             Self::Failed(asked) => BACKOFF
                 .delay(attempts, random)
@@ -96,9 +98,15 @@ impl Outcome {
         Self { resource, ..self }
     }
 
-    /// Returns the outcome for a runtime without a kubeconfig, which may be created again.
-    pub(super) fn removed() -> Self {
-        Self::new(REMOVED, String::new(), Retry::AtChange)
+    /// Returns the outcome for a runtime without a kubeconfig. The kubeconfig of a Kyma that is not deleted may be
+    /// created again.
+    pub(super) fn removed(is_deleted: bool) -> Self {
+        let retry = if is_deleted {
+            Retry::AtChange
+        } else {
+            Retry::AtResync
+        };
+        Self::new(REMOVED, String::new(), retry)
     }
 
     /// Returns the outcome if no object is left on the runtime of a RuntimeBootstrapper that lacks the domain of the
@@ -152,7 +160,7 @@ impl Outcome {
                 let reason = Reason::Installing.name();
                 (reason, String::new(), Retry::Progressing)
             }
-            WatcherState::Installed => (INSTALLED, String::new(), Retry::AtChange),
+            WatcherState::Installed => (INSTALLED, String::new(), Retry::AtResync),
             WatcherState::Removed => (REMOVED, String::new(), Retry::AtChange),
             WatcherState::ProgressDeadlineExceeded => {
                 let message = "progress deadline of Deployment skr-webhook exceeded".to_owned();
@@ -217,7 +225,7 @@ impl Context {
             Retry::Failed(_) | Retry::Progressing => {
                 before.as_ref().map_or(0, |it| it.attempts + 1)
             }
-            Retry::AtChange => 0,
+            Retry::AtChange | Retry::AtResync => 0,
         };
         let (mut settled, mut reported) = before
             .map(|it| (it.settled, it.reported))
@@ -246,6 +254,7 @@ impl Context {
             revision,
             settled,
             attempts,
+            is_resynced: outcome.retry == Retry::AtResync,
             reported,
         };
         self.runtimes().states.insert(name.clone(), state);
@@ -273,6 +282,7 @@ impl Context {
             state.id = view.runtime_id().cloned();
         }
         state.reason = "RequestFailed";
+        state.is_resynced = false;
         state.attempts += 1;
         let attempts = state.attempts - 1;
         drop(runtimes);

@@ -1,16 +1,23 @@
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 
 use futures::FutureExt as _;
+use kube::runtime::applier;
+use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Event;
+
+use tokio::time::{sleep, timeout};
 
 use super::*;
 
 fn store(names: &[&str]) -> (Store<KymaView>, Writer<KymaView>) {
     let (store, mut writer) = kube::runtime::reflector::store();
+    writer.apply_watcher_event(&Event::Init);
     for name in names {
-        writer.apply_watcher_event(&Event::Apply(KymaView::gone(name, "kcp")));
+        writer.apply_watcher_event(&Event::InitApply(KymaView::gone(name, "kcp")));
     }
+    writer.apply_watcher_event(&Event::InitDone);
     (store, writer)
 }
 
@@ -46,27 +53,79 @@ async fn a_change_during_a_pass_continues_with_the_kymas_that_waited_longest() {
 }
 
 #[tokio::test]
-async fn a_kyma_leaves_its_place_in_the_scheduler_when_its_reconcile_starts() {
+async fn a_kyma_makes_room_for_another_when_it_has_a_permit() {
     let names: Vec<String> = (0..2 * WAITING).map(|it| format!("{it:04}")).collect();
-    let waiting = Waiting::default();
+    let starts = ReconcileStarts::new(1);
     let kymas = names.iter().chain(&names).map(|it| ObjectRef::new(it));
-    let mut queue = waiting.clone().limit(stream::iter(kymas)).boxed();
+    let mut queue = starts.clone().limit(stream::iter(kymas)).boxed();
     let first = ready(&mut queue, usize::MAX);
     assert_eq!(first, names[..WAITING]);
     let mut next = Box::pin(queue.next());
     assert!(next.as_mut().now_or_never().is_none());
-    waiting.start("of another queue");
+    let permit = starts.start("of another queue").await;
     assert!(next.as_mut().now_or_never().is_none());
-    waiting.start(&first[7]);
+    let mut waiting = Box::pin(starts.start(&first[7]));
+    assert!(waiting.as_mut().now_or_never().is_none());
+    assert!(next.as_mut().now_or_never().is_none());
+    drop(permit);
+    waiting.await.unwrap();
     assert_eq!(next.await.unwrap().name, names[WAITING]);
 }
 
 #[tokio::test]
 async fn a_kyma_that_waits_already_takes_no_second_place() {
-    let waiting = Waiting::default();
     let kymas = stream::iter((0..4 * WAITING).map(|_| ObjectRef::new("same")));
-    let mut queue = waiting.limit(kymas).boxed();
+    let mut queue = ReconcileStarts::new(1).limit(kymas).boxed();
     assert_eq!(ready(&mut queue, usize::MAX).len(), 4 * WAITING);
+}
+
+/// The scheduler alone would start them in any order, so that some of the changed Kymas would never start.
+#[tokio::test(start_paused = true)]
+async fn retries_of_unreachable_runtimes_delay_a_changed_kyma_by_one_pass() {
+    const CONCURRENCY: usize = 4;
+    let names = |kind: &str, count| -> Vec<String> {
+        (0..count).map(|it| format!("{kind}-{it:03}")).collect()
+    };
+    let (unreachable, changed) = (names("unreachable", 200), names("changed", 20));
+    let all: Vec<&str> = unreachable
+        .iter()
+        .chain(&changed)
+        .map(String::as_str)
+        .collect();
+    let (store, _writer) = store(&all);
+    let added = changed.clone();
+    let reference = |it: String| ObjectRef::new(&it).within("kcp");
+    let later = stream::once(sleep(Duration::from_mins(1)))
+        .flat_map(move |()| stream::iter(added.clone()).map(reference));
+    let kymas = stream::iter(unreachable.clone())
+        .map(reference)
+        .chain(later);
+    let starts = ReconcileStarts::new(CONCURRENCY);
+    let queue = starts.clone().limit(kymas.chain(stream::pending()).boxed());
+    let started = Arc::new(Mutex::new(HashSet::new()));
+    let context = Arc::new((starts, Arc::clone(&started)));
+    let reconciles = applier(
+        |kyma: Arc<KymaView>, context: Arc<(ReconcileStarts, Arc<Mutex<HashSet<String>>>)>| {
+            Box::pin(async move {
+                let _permit = context.0.start(&kyma.name_any()).await;
+                context.1.lock().unwrap().insert(kyma.name_any());
+                sleep(Duration::from_secs(5)).await;
+                Ok::<_, Infallible>(Action::requeue(Duration::from_secs(1)))
+            })
+        },
+        |_, _, _| Action::await_change(),
+        context,
+        store,
+        queue.map(Ok::<_, Infallible>),
+        Config::default(),
+    );
+    let pass = Duration::from_secs(5) * u32::try_from(all.len() / CONCURRENCY).unwrap();
+    let limit = Duration::from_mins(1) + pass + Duration::from_secs(10);
+    let ended = timeout(limit, reconciles.for_each(|_| std::future::ready(()))).await;
+    assert!(ended.is_err(), "the reconciles ended");
+    let started = started.lock().unwrap();
+    let changed = started.iter().filter(|it| it.starts_with("changed"));
+    assert_eq!(changed.count(), 20);
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,7 +135,7 @@ async fn each_kyma_is_returned_once_in_each_interval() {
     let (store, _writer) = store(&all);
     let start = Instant::now();
     let interval = Duration::from_mins(10);
-    let mut kymas = resynced(store, interval, |it| it == "007").boxed();
+    let mut kymas = resynced(store, interval, |it| it != "007").boxed();
     let mut times: BTreeMap<String, Vec<Duration>> = BTreeMap::new();
     for _ in 0..3 * (names.len() - 1) {
         let kyma = kymas.next().await.unwrap();
