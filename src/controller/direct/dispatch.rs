@@ -227,8 +227,8 @@ impl Dispatcher {
                 let entry = store.get(name);
                 entry.map_or_else(Initial::default, |it| {
                     let mut known = initial(it.status.shape(), lane, desired, resumed.is_some());
-                    // The status may not show that the runtime started. One without any revision was created again.
-                    if failed.contains(&**name) && known.revision.is_some() {
+                    // The status may not show that the runtime started.
+                    if failed.contains(&**name) {
                         (known.revision, known.is_failed) = (Some(target), true);
                     }
                     known
