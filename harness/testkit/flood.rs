@@ -21,10 +21,9 @@ use tokio::task::JoinSet;
 use crate::tls::{RawClient, RawTlsClient};
 use crate::until::until;
 
-/// Maximum growth of the resident memory of a server during a flood, in KiB. An idle component uses less than 16 MiB
-/// (docs/benchmarks.md), so it stays within 64 MiB; the limit of its container is 128 MiB or more. The growth is checked,
-/// because a debug build maps three times as much of its file.
-const GROWTH_KIB: u64 = 48 * 1024;
+/// Maximum growth of the resident memory of a server during a flood, in KiB. The servers of tests are debug builds, whose futures and
+/// stacks are larger than those of a release. The bodies of one port alone have 140 MB, the headers of one up to 70 MB.
+const GROWTH_KIB: u64 = 96 * 1024;
 
 /// Permitted increase of the 99th percentile by a flood, in addition to its double. The clients of the flood, the client of the
 /// measured requests and the server share the cores of the machine. A request that waits for a time limit of the server takes
@@ -275,7 +274,7 @@ fn permit_open_files() -> anyhow::Result<()> {
     setrlimit(Resource::Nofile, limit).context("limit of open files")
 }
 
-/// Checks that a server withstands a flood of its ports: its resident memory grows by at most 48 MiB, and the 99th percentile
+/// Checks that a server withstands a flood of its ports: its resident memory grows by at most 96 MiB, and the 99th percentile
 /// of the duration of `request` at most doubles, apart from [`SLACK`]. Returns the flood, which continues. `process` is
 /// the ID of the process of the server. `request` sends one valid request and checks the response.
 ///
@@ -298,7 +297,7 @@ pub async fn assert_withstands(
         flooded <= 2 * calm + SLACK,
         "99th percentile: {calm:?}, with the flood {flooded:?}"
     );
-    let growth = peak_memory_kib(process)? - before;
+    let growth = peak_memory_kib(process)?.saturating_sub(before);
     assert!(growth <= GROWTH_KIB, "{growth} KiB");
     Ok(flood)
 }

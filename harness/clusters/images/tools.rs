@@ -89,11 +89,11 @@ const ISTIOD_IMAGE: &str = "HARNESS_ISTIOD_IMAGE";
 
 async fn pulled_or_built(variable: &str, part: Part) -> anyhow::Result<Image> {
     let reference = match std::env::var(variable) {
-        Ok(image) => {
+        Ok(image) if !image.is_empty() => {
             pull(&image).await.with_context(|| variable.to_owned())?;
             image
         }
-        Err(_) => part.ensure().await?,
+        _ => part.ensure().await?,
     };
     let found = Image::find(&reference).await?;
     found.with_context(|| format!("Docker lacks {reference}, which was pulled or built"))

@@ -150,7 +150,8 @@ pub const DEFINITIONS_FILE: &str = "HARNESS_DEFINITIONS";
 /// Returns the CustomResourceDefinitions of Istio and cert-manager, for KCP: those of [`DEFINITIONS_FILE`], or the ones of the
 /// Go modules, which are downloaded if they do not exist.
 pub async fn definitions() -> anyhow::Result<String> {
-    let file = if let Some(file) = std::env::var_os(DEFINITIONS_FILE) {
+    let given = std::env::var_os(DEFINITIONS_FILE).filter(|it| !it.is_empty());
+    let file = if let Some(file) = given {
         workspace::root().join(file)
     } else {
         DEFINITIONS.build().await?;

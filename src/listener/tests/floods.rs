@@ -2,9 +2,9 @@
 
 use std::env;
 use std::error::Error;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use runtime_watcher_listener::{
@@ -55,6 +55,8 @@ struct Running {
     child: Child,
     address: SocketAddr,
     authority: Authority,
+    /// Open until the process has ended, because the process writes a line after a minute.
+    _output: BufReader<ChildStdout>,
 }
 
 impl Drop for Running {
@@ -78,15 +80,16 @@ impl Running {
             .stdout(Stdio::piped())
             .spawn()?;
         let output = child.stdout.take().ok_or("no output")?;
-        let mut lines = BufReader::new(output)
-            .lines()
-            .map_while(std::result::Result::ok);
+        let mut output = BufReader::new(output);
+        let lines = output.by_ref().lines();
+        let mut lines = lines.map_while(std::result::Result::ok);
         let address = lines.find_map(|it| it.parse().ok());
         let address = address.ok_or("the listener has ended")?;
         Ok(Self {
             child,
             address,
             authority,
+            _output: output,
         })
     }
 
