@@ -68,7 +68,7 @@ async fn a_kyma_makes_room_for_another_when_it_has_a_permit() {
     assert!(waiting.as_mut().now_or_never().is_none());
     assert!(next.as_mut().now_or_never().is_none());
     drop(permit);
-    waiting.await.unwrap();
+    let _permit = waiting.await.unwrap();
     assert_eq!(next.await.unwrap().name, names[WAITING]);
 }
 

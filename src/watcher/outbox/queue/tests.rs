@@ -420,7 +420,7 @@ fn a_report_takes_no_longer_with_many_objects() {
     assert_proportional(100, queue, |queue| {
         for _ in 0..queue.len() {
             let report = queue.report(&segment("a"), seconds(9));
-            assert_eq!(report.spool_depth as usize, queue.undelivered());
+            assert_eq!(report.spool_depth, queue.undelivered() as u64);
             assert_eq!(queue.oldest_due(seconds(9)), Some(seconds(0)));
         }
     });
