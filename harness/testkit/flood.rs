@@ -1,7 +1,7 @@
 //! A flood of servers: clients that hold connections and memory, of all kinds at once, and never complete a request.
 //!
 //! The clients run in their own thread, so that they do not delay the tasks of the test. A client whose connection the server
-//! closes connects again; all clients together connect again [`RECONNECTS`] times per second.
+//! closes connects again; all clients together connect again a hundred times per second.
 
 use std::io;
 use std::net::SocketAddr;
@@ -275,7 +275,7 @@ fn permit_open_files() -> anyhow::Result<()> {
 }
 
 /// Checks that a server withstands a flood of its ports: its resident memory grows by at most 96 MiB, and the 99th percentile
-/// of the duration of `request` at most doubles, apart from [`SLACK`]. Returns the flood, which continues. `process` is
+/// of the duration of `request` at most doubles, apart from one and a half seconds. Returns the flood, which continues. `process` is
 /// the ID of the process of the server. `request` sends one valid request and checks the response.
 ///
 /// # Errors

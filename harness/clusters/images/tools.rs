@@ -72,12 +72,12 @@ pub async fn gateway(setup: &Setup) -> anyhow::Result<Image> {
     linked("envoy", &ensure_envoy().await?).await
 }
 
-/// Returns the image of cert-manager: that of [`CERT_MANAGER_IMAGE`], or one built from its Go module.
+/// Returns the image of cert-manager: that of `HARNESS_CERT_MANAGER_IMAGE`, or one built from its Go module.
 pub async fn cert_manager() -> anyhow::Result<Image> {
     pulled_or_built(CERT_MANAGER_IMAGE, CERT_MANAGER).await
 }
 
-/// Returns the image of istiod: that of [`ISTIOD_IMAGE`], or one built from its Go module.
+/// Returns the image of istiod: that of `HARNESS_ISTIOD_IMAGE`, or one built from its Go module.
 pub async fn istiod() -> anyhow::Result<Image> {
     pulled_or_built(ISTIOD_IMAGE, ISTIOD).await
 }

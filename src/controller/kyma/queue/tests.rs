@@ -53,7 +53,7 @@ async fn a_change_during_a_pass_continues_with_the_kymas_that_waited_longest() {
 }
 
 #[tokio::test]
-async fn a_kyma_makes_room_for_another_when_it_has_a_permit() {
+async fn another_kyma_leaves_the_queue_when_one_has_a_permit() {
     let names: Vec<String> = (0..2 * WAITING).map(|it| format!("{it:04}")).collect();
     let starts = ReconcileStarts::new(1);
     let kymas = names.iter().chain(&names).map(|it| ObjectRef::new(it));
