@@ -80,13 +80,13 @@ pub(crate) async fn run(choice: Option<ProviderChoice>) -> anyhow::Result<ExitCo
     let _ = images::cert_manager().await;
     let _ = images::istiod().await;
     let queue = stream::iter(QUEUE).map(async |tests| (tests, run_queued(choice, tests).await));
-    let ended: Vec<_> = queue.buffer_unordered(PARALLEL).collect().await;
+    let ended: Vec<(Option<&str>, _)> = queue.buffer_unordered(PARALLEL).collect().await;
+    for suite in ended.iter().filter_map(|(suite, _)| *suite) {
+        println!("     Running suite {suite}");
+        std::io::copy(&mut File::open(log(suite))?, &mut std::io::stdout())?;
+    }
     let mut passed = true;
-    for (tests, status) in ended {
-        if let Some(suite) = tests {
-            println!("     Running suite {suite}");
-            std::io::copy(&mut File::open(log(suite))?, &mut std::io::stdout())?;
-        }
+    for (_, status) in ended {
         passed &= status?.success();
     }
     Ok(ExitCode::from(u8::from(!passed)))
@@ -140,12 +140,12 @@ const SUITES: [&str; 5] = [
 ];
 /// The suites and the other tests, which are `None`, by decreasing duration.
 const QUEUE: [Option<&str>; 6] = [
-    Some("flow"),
-    Some("admission"),
+    Some(SUITES[0]),
+    Some(SUITES[1]),
     None,
-    Some("synchronization"),
-    Some("conformance"),
-    Some("watching"),
+    Some(SUITES[2]),
+    Some(SUITES[3]),
+    Some(SUITES[4]),
 ];
 /// Number of parallel commands.
 const PARALLEL: usize = 3;

@@ -31,7 +31,7 @@ use kube::runtime::applier;
 use kube::runtime::controller::{Action, Config as Concurrency, Error};
 use kube::runtime::events::Reporter;
 use kube::runtime::reflector::ObjectRef;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client};
 use policy::sync::Salt;
 use policy::sync::plan::watcher::DesiredWatcher;
 use policy::watchers::RuntimeCounts;
@@ -338,7 +338,10 @@ impl Context {
 
 /// Reconciles a Kyma when it has a permit.
 async fn start(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<Action> {
-    let _permit = context.starts.start(&kyma.name_any()).await;
+    let started = context.starts.start(&kyma, &context.kymas.store).await;
+    let Some((_permit, kyma)) = started else {
+        return Ok(Action::await_change());
+    };
     in_a_task(reconcile::reconcile(kyma, Arc::clone(&context))).await
 }
 

@@ -5,6 +5,8 @@
 mod exhaustion;
 #[path = "watcher/kcp.rs"]
 mod kcp;
+#[path = "support/ports.rs"]
+mod ports;
 #[path = "watcher/process.rs"]
 mod process;
 
@@ -14,7 +16,8 @@ use testkit::until::until;
 use watcher_types::Heartbeat;
 
 use self::kcp::Kcp;
-use self::process::{Folder, PATIENCE, Running, command, get};
+use self::ports::get;
+use self::process::{Folder, PATIENCE, Running, command};
 
 /// Returns a review of a Kyma that is created.
 fn review(name: &str) -> Value {

@@ -118,9 +118,12 @@ pub(super) async fn run(
 }
 
 async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<Action> {
+    let started = context.starts.start(&kyma, &context.kymas.store).await;
+    let Some((_permit, kyma)) = started else {
+        return Ok(Action::await_change());
+    };
     let kyma_object = kyma.kyma();
     let name = &kyma_object.name;
-    let _permit = context.starts.start(name).await;
     let desired = match runtime_certificate(&kyma_object, &context.options.settings.certificates) {
         Ok(desired) => desired,
         Err(error) => {
@@ -137,15 +140,9 @@ async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<A
         }
     };
     match context.synchronize(&kyma_object, desired).await {
-        Ok(state) => {
-            let is_resynced = true;
-            context.set_state(
-                name,
-                State {
-                    is_resynced,
-                    ..state
-                },
-            );
+        Ok(mut state) => {
+            state.is_resynced = true;
+            context.set_state(name, state);
             Ok(Action::await_change())
         }
         Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
@@ -318,6 +315,7 @@ impl Context {
         let state = states.entry(name.to_owned()).or_default();
         let delay = RECONCILE_BACKOFF.delay(state.failures, fastrand::u64(..));
         state.failures += 1;
+        state.is_resynced = false;
         state.error = Some("RequestFailed");
         drop(states);
         self.show();

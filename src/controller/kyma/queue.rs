@@ -48,12 +48,17 @@ impl ReconcileStarts {
         }))
     }
 
-    /// Waits for the permit of the reconcile of a Kyma. Reconciles get permits in the order of their calls.
-    pub(crate) async fn start(&self, kyma: &str) -> Option<SemaphorePermit<'_>> {
+    /// Waits for the permit of the reconcile of a Kyma. Reconciles get permits in the order of their calls. Returns the Kyma as it
+    /// is then; `None` if it was deleted meanwhile, which the watch reports, too.
+    pub(crate) async fn start(
+        &self,
+        kyma: &KymaView,
+        store: &Store<KymaView>,
+    ) -> Option<(SemaphorePermit<'_>, Arc<KymaView>)> {
         // The semaphore is never closed.
-        let permit = self.0.permits.acquire().await.ok();
-        self.forget(kyma);
-        permit
+        let permit = self.0.permits.acquire().await.ok()?;
+        self.forget(&kyma.name_any());
+        Some((permit, store.get(&reference_of(kyma))?))
     }
 
     /// Notes that a Kyma does not wait, because it does not exist.

@@ -130,7 +130,7 @@ struct Runtime<'a> {
     kyma: &'a str,
     id: RuntimeId,
     desired: &'a DesiredWatcher,
-    /// Whether the Kyma is deleted.
+    /// Whether the Kyma is deleted, or was deleted and its RuntimeBootstrapper has no domain.
     is_deleted: bool,
     /// Whether the last reconcile found the same watcher installed, so that other clients made all differences.
     was_installed: bool,

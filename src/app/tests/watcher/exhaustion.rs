@@ -11,7 +11,8 @@ use rstest::rstest;
 use testkit::tls::{RawClient, RawTlsClient};
 use testkit::until::until;
 
-use super::process::{Folder, PATIENCE, Running, get, local};
+use super::ports::{get, local};
+use super::process::{Folder, PATIENCE, Running};
 use super::review;
 
 /// Maximum growth of the resident memory of a ready process, in KiB. An idle release build uses less than 16 MiB, so the

@@ -1,10 +1,8 @@
 //! Runs the watcher as a separate process, with its own certificates, spool and ports.
 
 use std::io;
-use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use rustls::ClientConfig;
@@ -12,8 +10,10 @@ use serde_json::Value;
 use tempfile::TempDir;
 use testkit::metrics::Samples;
 use testkit::pki::{Authority, client_config};
-use testkit::tls::{RawClient, RawResponse, RawTlsClient};
+use testkit::tls::{RawClient, RawTlsClient};
 use testkit::until::until;
+
+use super::ports::{free_port, get, local};
 
 /// Time limit of all waits, long enough for a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -212,28 +212,4 @@ impl Running {
         let peak = peak.unwrap().trim().trim_end_matches(" kB");
         peak.parse().unwrap()
     }
-}
-
-/// Returns the response to a GET without TLS.
-pub(crate) async fn get(port: u16, path: &str) -> io::Result<RawResponse> {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-    RawClient::connect(local(port)).await?.ask(request).await
-}
-
-pub(crate) fn local(port: u16) -> SocketAddr {
-    ([127, 0, 0, 1], port).into()
-}
-
-/// Returns a port that no process uses. Like the public watcher, the watcher cannot choose a port itself (0 is not valid),
-/// so another process could take the port before. The port is below the range from which the kernel assigns ports to
-/// clients and for port 0, so only a process that requests this exact port could take it.
-fn free_port() -> u16 {
-    static TRIED: AtomicU16 = AtomicU16::new(0);
-    let first = u16::try_from(std::process::id() % 10_000).unwrap();
-    let mut ports = std::iter::repeat_with(|| {
-        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
-        20_000 + (first + tried) % 10_000
-    });
-    let is_free = |port: &u16| TcpListener::bind((Ipv6Addr::UNSPECIFIED, *port)).is_ok();
-    ports.by_ref().take(10_000).find(is_free).unwrap()
 }

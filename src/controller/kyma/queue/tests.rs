@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 use futures::FutureExt as _;
+use kube::Resource as _;
 use kube::runtime::applier;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::store::Writer;
@@ -62,13 +63,23 @@ async fn another_kyma_leaves_the_queue_when_one_has_a_permit() {
     assert_eq!(first, names[..WAITING]);
     let mut next = Box::pin(queue.next());
     assert!(next.as_mut().now_or_never().is_none());
-    let permit = starts.start("of another queue").await;
+    let (store, mut writer) = store(&["0007", "another"]);
+    let view = |name| KymaView::gone(name, "kcp");
+    let (another, seventh) = (view("another"), view("0007"));
+    let permit = starts.start(&another, &store).await;
     assert!(next.as_mut().now_or_never().is_none());
-    let mut waiting = Box::pin(starts.start(&first[7]));
+    let mut waiting = Box::pin(starts.start(&seventh, &store));
     assert!(waiting.as_mut().now_or_never().is_none());
     assert!(next.as_mut().now_or_never().is_none());
     drop(permit);
-    let _permit = waiting.await.unwrap();
+    let mut changed = seventh.clone();
+    changed.meta_mut().uid = Some("changed".to_owned());
+    writer.apply_watcher_event(&Event::Apply(changed));
+    let (permit, kyma) = waiting.await.unwrap();
+    assert_eq!(kyma.uid().as_deref(), Some("changed"));
+    writer.apply_watcher_event(&Event::Delete(another.clone()));
+    drop(permit);
+    assert!(starts.start(&another, &store).await.is_none());
     assert_eq!(next.await.unwrap().name, names[WAITING]);
 }
 
@@ -82,6 +93,11 @@ async fn a_kyma_that_waits_already_takes_no_second_place() {
 /// The scheduler alone would start them in any order, so that some of the changed Kymas would never start.
 #[tokio::test(start_paused = true)]
 async fn retries_of_unreachable_runtimes_delay_a_changed_kyma_by_one_pass() {
+    type Context = (
+        ReconcileStarts,
+        Arc<Mutex<HashSet<String>>>,
+        Store<KymaView>,
+    );
     const CONCURRENCY: usize = 4;
     let names = |kind: &str, count| -> Vec<String> {
         (0..count).map(|it| format!("{kind}-{it:03}")).collect()
@@ -103,11 +119,11 @@ async fn retries_of_unreachable_runtimes_delay_a_changed_kyma_by_one_pass() {
     let starts = ReconcileStarts::new(CONCURRENCY);
     let queue = starts.clone().limit(kymas.chain(stream::pending()).boxed());
     let started = Arc::new(Mutex::new(HashSet::new()));
-    let context = Arc::new((starts, Arc::clone(&started)));
+    let context = Arc::new((starts, Arc::clone(&started), store.clone()));
     let reconciles = applier(
-        |kyma: Arc<KymaView>, context: Arc<(ReconcileStarts, Arc<Mutex<HashSet<String>>>)>| {
+        |kyma: Arc<KymaView>, context: Arc<Context>| {
             Box::pin(async move {
-                let _permit = context.0.start(&kyma.name_any()).await;
+                let _started = context.0.start(&kyma, &context.2).await.unwrap();
                 context.1.lock().unwrap().insert(kyma.name_any());
                 sleep(Duration::from_secs(5)).await;
                 Ok::<_, Infallible>(Action::requeue(Duration::from_secs(1)))
