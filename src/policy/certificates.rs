@@ -52,6 +52,17 @@ pub enum KeyAlgorithm {
     Rsa4096,
 }
 
+impl KeyAlgorithm {
+    /// Returns the fields `algorithm` and `size` of `spec.privateKey` of a Certificate.
+    #[must_use]
+    pub fn fields(self) -> (&'static str, u32) {
+        match self {
+            Self::EcdsaP256 => ("ECDSA", 256),
+            Self::Rsa4096 => ("RSA", 4096),
+        }
+    }
+}
+
 /// Settings of all certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateSettings {
@@ -175,10 +186,7 @@ fn certificate(
     names: &[String],
     settings: &CertificateSettings,
 ) -> Value {
-    let (algorithm, size) = match settings.algorithm {
-        KeyAlgorithm::EcdsaP256 => ("ECDSA", 256),
-        KeyAlgorithm::Rsa4096 => ("RSA", 4096),
-    };
+    let (algorithm, size) = settings.algorithm.fields();
     let labels = json!({
         PURPOSE_LABEL: PURPOSE,
         api::watcher::MANAGED_BY_LABEL: api::kcp::CONTROLLER_FIELD_MANAGER,

@@ -15,6 +15,7 @@ use api::kcp::KCP_NAMESPACE;
 use api::names;
 use clap::{Args, ValueEnum};
 use kube::core::Selector;
+use policy::certificates::KeyAlgorithm;
 use policy::sync::rollout::{MaxFailures, Step};
 use watcher::delivery::KcpAddress;
 
@@ -163,7 +164,7 @@ pub(crate) struct WatcherArgs {
     /// Namespace of the Secret of the gateway and of all Certificates
     #[arg(long, default_value = "istio-system", value_parser = namespace)]
     pub(crate) istio_namespace: String,
-    /// Algorithm of the private keys of Certificates
+    /// Algorithm of the private keys of Certificates, also of the CA in the printed manifests
     #[arg(long, value_enum, default_value = "ecdsa-p256")]
     pub(crate) certificate_key_algorithm: CertificateKey,
     /// Validity of Certificates, as in `1440h`
@@ -199,6 +200,16 @@ pub(crate) enum CertificateKey {
     EcdsaP256,
     /// RSA with 4096 bits, as in lifecycle-manager
     Rsa4096,
+}
+
+impl CertificateKey {
+    /// Returns the algorithm.
+    pub(crate) fn algorithm(self) -> KeyAlgorithm {
+        match self {
+            Self::EcdsaP256 => KeyAlgorithm::EcdsaP256,
+            Self::Rsa4096 => KeyAlgorithm::Rsa4096,
+        }
+    }
 }
 
 /// Settings of the webhook on runtimes; `spec.webhook` of a RuntimeBootstrapper overrides them.

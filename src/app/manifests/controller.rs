@@ -161,9 +161,12 @@ fn on_kcp(arguments: &ControllerArgs) -> Vec<&'static str> {
 fn watcher_settings(arguments: &ControllerArgs, watchers: &role::WatcherArgs) -> Settings {
     let (gateways, istio) = (&watchers.istio_gateway_namespace, &watchers.istio_namespace);
     let differs = *gateways != arguments.namespace;
+    let (algorithm, size) = watchers.certificate_key_algorithm.algorithm().fields();
     let mut settings = Settings::from([
         ("gateway-namespace", differs.then(|| json!(gateways))),
         ("istio-namespace", Some(json!(istio))),
+        ("key-algorithm", Some(json!(algorithm))),
+        ("key-size", Some(json!(size))),
     ]);
     if let Some(host) = &arguments.watcher_gateway_host {
         let account = "istio-ingressgateway-service-account";

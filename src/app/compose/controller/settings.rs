@@ -9,14 +9,14 @@ use controller::direct::{DirectSettings, Installations, ManifestsError, Render};
 use controller::runtime_watchers::{HeartbeatSettings, REMOVAL_DELAY, RuntimeWatcherSettings};
 use controller::signal::{Limits, Place, SignalKeys, SignalSettings};
 use controller::watchers::WatcherSettings;
-use policy::certificates::{CertificateSettings, KeyAlgorithm};
+use policy::certificates::CertificateSettings;
 use policy::sync::ObjectNames;
 use policy::sync::{Lanes, rollout};
 use policy::watchers::HEARTBEAT_MANAGER;
 
 use crate::cli::controller::{
-    AckKey, CertificateKey, ControllerArgs, DirectArgs, Part, SignalArgs, SignalKeysArg,
-    SourceArgs, WebhookDefaults,
+    AckKey, ControllerArgs, DirectArgs, Part, SignalArgs, SignalKeysArg, SourceArgs,
+    WebhookDefaults,
 };
 use crate::manifests;
 
@@ -149,10 +149,7 @@ pub(super) fn certificates(arguments: &ControllerArgs) -> certificates::Settings
         certificates: CertificateSettings {
             namespace: given.istio_namespace.clone(),
             issuer: "klm-watcher-selfsigned".to_owned(),
-            algorithm: match given.certificate_key_algorithm {
-                CertificateKey::EcdsaP256 => KeyAlgorithm::EcdsaP256,
-                CertificateKey::Rsa4096 => KeyAlgorithm::Rsa4096,
-            },
+            algorithm: given.certificate_key_algorithm.algorithm(),
             duration: given.certificate_duration.as_secs(),
             renew_before: given.certificate_renew_before.as_secs(),
             skr_namespace: arguments.sources.skr_namespace.clone(),

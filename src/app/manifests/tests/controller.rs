@@ -341,6 +341,16 @@ fn the_ca_is_printed_with_the_watchers() {
             ("Issuer", "mesh")
         ]
     );
+    let key = |objects: &[Value]| {
+        let ca = objects.iter().find(|it| it["spec"]["isCA"] == true);
+        ca.unwrap()["spec"]["privateKey"].clone()
+    };
+    let ecdsa = json!({"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"});
+    assert_eq!(key(&objects), ecdsa);
+    // cert-manager would issue the CA of lifecycle-manager again if its algorithm changed.
+    let flags = ["--watchers", "--", "--certificate-key-algorithm=rsa4096"];
+    let rsa = json!({"algorithm": "RSA", "size": 4096, "rotationPolicy": "Always"});
+    assert_eq!(key(&printed(&flags).unwrap()), rsa);
     let role: RbacRole = only(&objects, "Role", "rt-bootstrapper-controller-certificates");
     assert_eq!(role.metadata.namespace.as_deref(), Some("mesh"));
     let objects = printed(&["--direct"]).unwrap();
