@@ -17,16 +17,20 @@ Feature: Changes on a runtime lead to a reconcile on KCP
       | signal | spec   |
       | direct | spec   |
 
-  Scenario Outline: KLM does not reconcile a Kyma after a change of its labels or status on the runtime in mode <mode>
+  Scenario Outline: KLM reconciles a Kyma after a change of its spec, but not of its labels or status, on the runtime in mode <mode>
     Given Runtime "one" in mode <mode> whose Kyma has module "pause" and is Ready
-    Then ValidatingWebhookConfiguration "skr-webhook" exists
-    Given KLM has nothing to do for Runtime "one"
+    And KLM has nothing to do for Runtime "one"
     When label "landscape.test/team" of Kyma "kyma-system/default" is set to "a"
     And subresource status of Kyma "kyma-system/default" is patched with:
       """
       status: {activeChannel: fast}
       """
     Then KLM does not reconcile the Kyma of Runtime "one"
+    When Kyma "kyma-system/default" is patched with:
+      """
+      spec: {skipMaintenanceWindows: true}
+      """
+    Then KLM reconciles the Kyma of Runtime "one" within 30 seconds, and 2 times in all
 
     Examples:
       | mode   |

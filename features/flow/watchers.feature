@@ -2,7 +2,7 @@ Feature: Watchers on KCP decide what a runtime reports
   The controller keeps a webhook for each Watcher on all runtimes, and the watcher while there is one.
 
   @serial
-  Scenario: A further Watcher gets its webhook on the runtime
+  Scenario: A further Watcher gets its webhook on the runtime, and so does one of a resource that the runtime does not have
     Given Runtime "one" in mode direct whose Kyma has module "pause" and is Ready
     Then RuntimeBootstrapper "one" has condition WatcherInstalled=True
     When Watcher "scale" is created with:
@@ -19,6 +19,19 @@ Feature: Watchers on KCP decide what a runtime reports
       webhooks: [{name: kcp-system.scale.operator.kyma-project.io, rules: [{resources: [deployments/scale]}]}]
       """
     And Watcher "scale" matches:
+      """
+      status: {conditions: [{type: RuntimesConfigured, status: "True"}]}
+      """
+    When Watcher "unknown" is created with:
+      """
+      spec:
+        manager: lifecycle-manager
+        resourceToWatch: {group: none.example, version: v1, resource: things}
+        field: spec
+        serviceInfo: {name: lifecycle-manager-events, namespace: kcp-system, port: 8082}
+        gateway: {selector: {matchLabels: {operator.kyma-project.io/watcher-gateway: default}}}
+      """
+    Then Watcher "unknown" matches:
       """
       status: {conditions: [{type: RuntimesConfigured, status: "True"}]}
       """

@@ -18,9 +18,15 @@ Feature: Heartbeats of watchers
 
   # No heartbeat was missed: the last ones say since when the watchers terminate, the first ones since when others are ready.
   @serial
-  Scenario: A time in which no watcher was ready requires a resync
+  Scenario: Objects are written while no watcher is ready, and a resync is required afterwards
+    Given Namespace "shop"
     When component watcher is stopped
-    And component watcher is started
+    And Kyma "shop/app" is created with:
+      """
+      metadata: {labels: {operator.kyma-project.io/watched-by: kyma}}
+      """
+    Then Kyma "shop/app" exists
+    When component watcher is started
     Then metric "watcher_listener_resyncs_required_total" of manager "lifecycle-manager" increases by at least 1
 
   # A manager that writes objects on the runtime tells its listener, which then expects a review.

@@ -118,6 +118,23 @@ Feature: Watchers on KCP
       status: {conditions: [{type: Ready, status: "True"}]}
       """
 
+  Scenario: The Secret of a certificate that another client edits or deletes is issued again
+    When Kyma "kcp-system/k-4" is created with:
+      """
+      metadata:
+        labels: {kyma-project.io/runtime-id: id-4}
+        annotations: {skr-domain: four.kyma.example}
+      """
+    Then field status.revision of Certificate "istio-system/k-4-webhook-tls" is 1
+    When Secret "istio-system/k-4-webhook-tls" on KCP is patched with:
+      """
+      data: {tls.crt: Z2FyYmFnZQ==}
+      """
+    Then field status.revision of Certificate "istio-system/k-4-webhook-tls" is 2
+    When Secret "istio-system/k-4-webhook-tls" on KCP is deleted
+    Then field status.revision of Certificate "istio-system/k-4-webhook-tls" is 3
+    And Secret "istio-system/k-4-webhook-tls" on KCP exists
+
   # cert-manager issues the CA again, with another key.
   @serial
   Scenario: After a rotation of the CA the certificates of runtimes are renewed, and the gateway keeps its own
