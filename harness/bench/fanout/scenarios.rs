@@ -149,6 +149,7 @@ impl Scenarios<'_> {
     async fn restart_without_change(&mut self) -> anyhow::Result<()> {
         self.reset()?;
         self.controller.kill().await?;
+        let on_kcp = self.testbed.writes_on_kcp().await?;
         self.start()?;
         let name = "restart without a change";
         let visited = self.testbed.visited_again(0).await.is_ok();
@@ -159,8 +160,10 @@ impl Scenarios<'_> {
             Ok(())
         });
         let quiet = quiet.await.is_ok();
+        let on_kcp = self.testbed.writes_on_kcp().await? - on_kcp;
         let bounds = vec![
             Bound::required("0 writes", quiet),
+            Bound::required(format!("{on_kcp} writes on KCP (0)"), on_kcp == 0),
             Bound::required("every runtime visited", visited),
         ];
         let requests = self.requests(13, 35);

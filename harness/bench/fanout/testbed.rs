@@ -6,13 +6,15 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use api::kcp::KCP_NAMESPACE;
+use api::bootstrapper::GROUP;
+use api::kcp::{KCP_NAMESPACE, RUNTIME_GROUP};
 use api::names;
 use clusters::cluster::{Cluster, ClusterOptions, write_kubeconfig};
 use clusters::control_plane::{ControlPlane, Sources, TRUST_BUNDLE};
 use clusters::run::Run;
 use clusters::setup::Setup;
 use serde_json::Value;
+use testkit::client::Client;
 use testkit::until::{holds, until};
 use tokio::process::Command;
 
@@ -23,6 +25,14 @@ use crate::process::{Process, Program};
 
 /// Environment variables of the manifest that influence the measurement.
 const ENVIRONMENT: &[(&str, &str)] = &[("MIMALLOC_PURGE_DELAY", "0")];
+
+/// API groups of the objects on the control plane that the controller writes, but Secrets and ConfigMaps.
+const KCP_GROUPS: [&str; 4] = [
+    GROUP,
+    RUNTIME_GROUP,
+    "cert-manager.io",
+    "networking.istio.io",
+];
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settings {
@@ -140,6 +150,24 @@ impl<'a> Testbed<'a> {
     pub(super) async fn end(self) -> anyhow::Result<()> {
         self.cluster.stop().await?;
         self.run.end().await
+    }
+
+    /// Returns the number of requests to the control plane that wrote objects of the kinds that the controller writes. Leases, Events
+    /// and objects of the API server itself are not counted.
+    pub(super) async fn writes_on_kcp(&self) -> anyhow::Result<u64> {
+        let metrics = Client::new(self.cluster.client()).metrics().await?;
+        let groups = KCP_GROUPS.map(|it| ("group", it));
+        let kinds = ["configmaps", "secrets"].map(|it| ("resource", it));
+        let writes = ["APPLY", "DELETE", "PATCH", "POST", "PUT"].map(|verb| {
+            let labels = groups.iter().chain(&kinds);
+            let counts = labels.map(|(label, value)| {
+                let series =
+                    format!("apiserver_request_total{{verb=\"{verb}\",{label}=\"{value}\"}}");
+                metrics.count(&series)
+            });
+            counts.sum::<u64>()
+        });
+        Ok(writes.iter().sum())
     }
 
     /// Starts the controller, which is not ready yet.
