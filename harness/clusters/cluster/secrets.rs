@@ -1,4 +1,5 @@
-//! Check that outputs of the product do not contain data of Secrets: logs and metrics of its Pods, and all Events.
+//! Check that outputs of the product do not contain data of Secrets: logs and metrics of its Pods, all Events, and what it writes
+//! into other objects (statuses, annotations, ConfigMaps).
 //!
 //! The check runs for every cluster of every suite when the cluster is stopped, with the Secrets that exist then.
 
@@ -13,8 +14,8 @@ use super::Cluster;
 use crate::docker;
 
 impl Cluster {
-    /// Fails if a log of a Pod of the product, an Event or a page of metrics contains data of a Secret of the cluster. The
-    /// error names the location and not the data.
+    /// Fails if a log of a Pod of the product, an Event, an object that the product writes or a page of metrics contains data of a
+    /// Secret of the cluster. The error names the location and not the data.
     pub(super) async fn shows_no_secret(&self) -> anyhow::Result<()> {
         let list = ["get", "secrets", "--all-namespaces", "--output=json"];
         let list: Value = serde_json::from_str(&self.kubectl(&list).await?)?;
@@ -51,7 +52,7 @@ fn contents(secret: &Value) -> BTreeSet<String> {
     }
     for (key, value) in secret["data"].as_object().into_iter().flatten() {
         // Certificates are public.
-        if ["ca.crt", "tls.crt"].contains(&key.as_str()) {
+        if key.ends_with(".crt") || key.ends_with("cert.pem") {
             continue;
         }
         let encoded = value.as_str().unwrap_or_default();
@@ -87,7 +88,14 @@ occurs() { grep -qFf /secret-contents && echo "$1"; }
 [ "$(echo control-of-the-search-for-secrets | occurs found)" = found ] || exit 3
 kubectl get events --all-namespaces --output=yaml >/tmp/events || exit 4
 occurs Events </tmp/events
+kinds=$(kubectl api-resources --verbs=list --output=name) || exit 5
+kinds=$(echo "$kinds" | grep -E '(kyma-project|cert-manager|istio)\.io$' | paste -sd,)
+if [ -n "$kinds" ]; then
+  kubectl get "$kinds" --all-namespaces --output=yaml >/tmp/objects || exit 6
+  occurs "custom resources" </tmp/objects
+fi
 for namespace in kyma-system kcp-system; do
+  kubectl get configmaps,deployments,leases --namespace "$namespace" --output=yaml | occurs "objects in $namespace"
   for log in $(find /var/log/pods -name '*.log' -path "*/${namespace}_*" 2>/dev/null); do
     occurs "$log" <"$log"
   done
@@ -116,7 +124,7 @@ mod tests {
         let encoded = |text: &str| BASE64.encode(text);
         let secret = json!({ "metadata": { "name": "x" }, "data": {
             ".dockerconfigjson": encoded(&config.to_string()), "tls.key": encoded(key),
-            "tls.crt": encoded("MIIBszCCAVmgAwIBAgIUQ0FDQ0FD"),
+            "tls.crt": encoded("MIIBszCCAVmgAwIBAgIUQ0FDQ0FD"), "ca-cert.pem": encoded("MIIBszCCAVmgAwIBAgIUQ0FDQ0FD"),
         } });
         let contents = contents(&secret);
         assert_eq!(contents.len(), 5, "{contents:?}");
