@@ -5,7 +5,7 @@ Feature: Pods of workloads are mutated and the templates of workloads are not
   Scenario: The example Deployment yields the example Pod
     Given the configuration is file "src/policy/admission/tests/example/config.json"
     And Namespace "shop"
-    When Deployment "shop/pause-test1" is created from file "src/policy/admission/tests/example/deployment.yaml"
+    When Deployment "shop/pause-test1" is created from file "scenarios/fixtures/pause-test1.yaml"
     Then the Pod with label "app=pause-test1" in Namespace "shop" equals file "src/policy/admission/tests/example/pod.yaml"
     And Deployment "shop/pause-test1" is stored as it was sent
 

@@ -149,9 +149,7 @@ mod tests {
         };
         let seen = Seen {
             steps: e2e::flow::STEPS.map(|(_, step)| (step, 7)).to_vec(),
-            template:
-                yaml("src/policy/admission/tests/example/deployment.yaml")["spec"]["template"]
-                    .clone(),
+            template: yaml("scenarios/fixtures/pause-test1.yaml")["spec"]["template"].clone(),
             pod: yaml("scenarios/fixtures/pause-test1-pod.yaml"),
             differences: Vec::new(),
             reported: Duration::from_millis(420),

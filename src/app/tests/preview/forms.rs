@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 use super::runner::{CONFIG, Folder, POD, pods_of};
 
 const EXAMPLE_CONFIG: &str = include_str!("../../../policy/admission/tests/example/config.json");
-const EXAMPLE_DEPLOYMENT: &str =
-    include_str!("../../../policy/admission/tests/example/deployment.yaml");
+const EXAMPLE_DEPLOYMENT: &str = include_str!("../../../../scenarios/fixtures/pause-test1.yaml");
 const EXAMPLE_POD: &str = include_str!("../../../policy/admission/tests/example/pod.yaml");
 
 fn example() -> Folder {

@@ -1,13 +1,14 @@
-//! Test of the documented example: the Pod of `example/deployment.yaml` is stored as `example/pod.yaml`.
+//! Test of the documented example: the Pod of `scenarios/fixtures/pause-test1.yaml` is stored as `example/pod.yaml`.
 
 use serde_json::{Value, json};
 
 use super::case::{Case, Given};
 
+const DEPLOYMENT: &str = include_str!("../../../../scenarios/fixtures/pause-test1.yaml");
+
 #[test]
 fn pod_of_the_documented_deployment_is_mutated_as_documented() {
-    let deployment: Value =
-        serde_saphyr::from_str(include_str!("example/deployment.yaml")).unwrap();
+    let deployment: Value = serde_saphyr::from_str(DEPLOYMENT).unwrap();
     let expected: Value = serde_saphyr::from_str(include_str!("example/pod.yaml")).unwrap();
     let config: Value = serde_json::from_str(include_str!("example/config.json")).unwrap();
 
