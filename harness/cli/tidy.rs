@@ -55,8 +55,7 @@ fn output(program: &str, arguments: &[&str]) -> String {
 const SCENARIO: &[&str] = &["Scenario:", "Scenario Outline:", "Example:"];
 const STEP: &[&str] = &["Given ", "When ", "Then ", "And ", "But "];
 const STEPS: usize = 7;
-const TAGS: &str =
-    "@cluster @contract @long @node @own-cluster @policy @sample @serial @slow @smoke";
+const TAGS: &str = "@cluster @long @node @own-cluster @policy @sample @serial @slow @smoke";
 
 #[test]
 fn features_are_described_and_have_short_scenarios_and_known_tags() {
