@@ -223,7 +223,7 @@ impl Case {
         let bare = bare.good_for("without a policy")?.object;
         let expected = self.reviewed(&bare);
         let namespace = self.namespace();
-        until("the policy is in force", WITHIN, async || {
+        until("the policy is active", WITHIN, async || {
             let pod = create(client, &plain(&namespace)).await?;
             ensure!(is_evaluated(&pod), "not evaluated");
             anyhow::Ok(())
