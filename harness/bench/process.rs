@@ -233,7 +233,8 @@ impl<'a> Program<'a> {
 }
 
 async fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
-    let response = reqwest::get(format!("http://{address}/{path}")).await?;
+    let request = reqwest::Client::new().get(format!("http://{address}/{path}"));
+    let response = request.timeout(ANSWER_LIMIT).send().await?;
     let (status, body) = (response.status(), response.text().await?);
     ensure!(status.is_success(), "{status}: {body}");
     Ok(body)
@@ -260,10 +261,20 @@ const LOOK: Duration = Duration::from_millis(2);
 static USED: AtomicU16 = AtomicU16::new(0);
 const SETTLING: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_mins(1);
+/// Time limit of one request.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn request_to_a_program_that_does_not_answer_ends() {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let asked = get(silent.local_addr().unwrap(), "metrics");
+        let answer = tokio::time::timeout(PATIENCE, asked).await.unwrap();
+        assert!(answer.is_err(), "{answer:?}");
+    }
 
     #[tokio::test]
     async fn cpu_time_is_counted_below_the_tick_of_the_kernel() {

@@ -111,31 +111,35 @@ impl Registry {
     /// Fails unless the registry rejects a user, by number.
     pub async fn rejects(&self, user: usize) -> anyhow::Result<()> {
         let (name, password) = (&self.identity.users[user], &self.identity.password);
-        let status = self.status(|it| it.basic_auth(name, Some(password)));
-        let status = status.await?;
+        let (port, ca) = (self.port, &self.identity.ca_pem);
+        let status = status(port, ca, |it| it.basic_auth(name, Some(password))).await?;
         ensure!(status == http::StatusCode::UNAUTHORIZED, "{status}");
         Ok(())
     }
 
     /// Fails unless the registry has a certificate of its CA and rejects requests without credentials.
     async fn requires_credentials(&self) -> anyhow::Result<()> {
-        let status = self.status(|request| request).await?;
+        let (port, ca) = (self.port, &self.identity.ca_pem);
+        let status = status(port, ca, |request| request).await?;
         ensure!(status == http::StatusCode::UNAUTHORIZED, "{status}");
         Ok(())
     }
+}
 
-    async fn status(
-        &self,
-        with: impl FnOnce(reqwest::RequestBuilder) -> reqwest::RequestBuilder,
-    ) -> anyhow::Result<http::StatusCode> {
-        let authority = reqwest::Certificate::from_pem(self.identity.ca_pem.as_bytes())?;
-        let client = reqwest::Client::builder()
-            .tls_certs_only([authority])
-            .resolve(NAMES[0], SocketAddr::from(([127, 0, 0, 1], self.port)))
-            .build()?;
-        let url = format!("https://{}:{}/v2/", NAMES[0], self.port);
-        Ok(with(client.get(url)).send().await?.status())
-    }
+/// Returns the status of the first page of a registry on loopback.
+async fn status(
+    port: u16,
+    ca_pem: &str,
+    with: impl FnOnce(reqwest::RequestBuilder) -> reqwest::RequestBuilder,
+) -> anyhow::Result<http::StatusCode> {
+    let authority = reqwest::Certificate::from_pem(ca_pem.as_bytes())?;
+    let client = reqwest::Client::builder()
+        .timeout(ANSWER_LIMIT)
+        .tls_certs_only([authority])
+        .resolve(NAMES[0], SocketAddr::from(([127, 0, 0, 1], port)))
+        .build()?;
+    let url = format!("https://{}:{port}/v2/", NAMES[0]);
+    Ok(with(client.get(url)).send().await?.status())
 }
 
 /// Certificate of the registry, and credentials of its clients.
@@ -220,10 +224,22 @@ const SETTINGS: [(&str, &str); 6] = [
 ];
 const PORT: ContainerPort = ContainerPort::Tcp(5000);
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit of one request.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn request_to_a_registry_that_does_not_answer_ends() {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = silent.local_addr().unwrap().port();
+        let ca = Authority::new("registry").unwrap();
+        let asked = tokio::time::timeout(PATIENCE, status(port, ca.pem(), |it| it)).await;
+        let error = asked.unwrap().unwrap_err();
+        assert!(format!("{error:#}").contains("timed out"), "{error:#}");
+    }
 
     #[test]
     fn it_is_made_once() {
