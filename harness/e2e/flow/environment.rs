@@ -331,18 +331,6 @@ impl Flow {
 
     /// Collects diagnostics: objects, Events and logs of KCP, including those of Envoy.
     pub async fn collect(&self, evidence: &Evidence) {
-        let lists = [
-            ("runtimes", "infrastructuremanager.kyma-project.io/v1"),
-            ("kymas", "operator.kyma-project.io/v1beta2"),
-            ("watchers", "operator.kyma-project.io/v1beta2"),
-            ("runtimebootstrappers", "operator.kyma-project.io/v1alpha1"),
-        ];
-        for (plural, version) in lists {
-            let path = format!("/apis/{version}/namespaces/{KCP_NAMESPACE}/{plural}");
-            let list = self.kcp.api.get(&path).await;
-            let file = format!("kcp/{plural}.json");
-            evidence.keep_result(&file, list.map(|it| format!("{:#}", it.object)));
-        }
         self.kcp.cluster.collect_evidence(evidence).await;
         for page in ["stats", "config_dump"] {
             let file = format!("gateway/{page}.txt");

@@ -10,9 +10,7 @@ use api::kcp::{CONTENT_HASH, KCP_NAMESPACE, MODE_DIRECT, WEBHOOK_DEPLOYMENT};
 use api::names::SKR_NAMESPACE;
 use serde_json::Value;
 
-use super::control_plane::{
-    ControlPlane, Runtime, bootstrappers_path, named_config_map, runtime_path,
-};
+use super::control_plane::{ControlPlane, Runtime, named_config_map};
 use super::controller::{self, Controller, Installation, METRICS_PORT, SIGNAL_STATE};
 use super::runtime_cluster::RuntimeCluster;
 use super::source::Source;
@@ -177,19 +175,7 @@ impl Clusters {
 
     /// Collects diagnostics: objects, Events and logs of all three clusters.
     pub(crate) async fn collect(&self, evidence: &Evidence) {
-        let lists = [
-            ("kcp/runtimebootstrappers.json", bootstrappers_path()),
-            ("kcp/runtimes.json", runtime_path("")),
-        ];
-        for (file, path) in lists {
-            let list = self.kcp.api.get(path.trim_end_matches('/')).await;
-            evidence.keep_result(file, list.map(|it| format!("{:#}", it.object)));
-        }
         for runtime in &self.runtimes {
-            for source in Source::ALL {
-                let copy = runtime.copy(source).await.map(|it| format!("{it:#}"));
-                evidence.keep_result(&format!("{}/{source:?}.json", runtime.cluster.name), copy);
-            }
             let api = runtime.api.clone();
             let webhook = Workload::new(api, SKR_NAMESPACE, WEBHOOK_DEPLOYMENT);
             let folder = &runtime.cluster.name;

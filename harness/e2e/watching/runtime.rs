@@ -195,15 +195,10 @@ impl WatchedRuntime {
         Ok(String::from_utf8(BASE64.decode(text)?)?)
     }
 
-    /// Writes metrics of each replica, and logs of restarted containers, to the evidence.
+    /// Writes metrics of each replica to the evidence.
     pub(super) async fn keep(&self, evidence: &Evidence) {
         let kept = self.watcher.keep_metrics(METRICS_PORT, evidence, "watcher");
         kept.await;
-        for pod in self.watcher.pod_names().await.unwrap_or_default() {
-            let path = format!("{}/log?previous=true", self.watcher.pod_path(&pod));
-            let log = self.watcher.client.text(&path).await;
-            evidence.keep_result(&format!("watcher/{pod}-previous.log"), log);
-        }
     }
 }
 
