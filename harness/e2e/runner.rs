@@ -10,7 +10,7 @@ use std::io::Write;
 use std::panic::PanicHookInfo;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::builder::Resettable;
@@ -78,6 +78,9 @@ pub struct Selection {
 
 /// Provider of an environment for every scenario.
 pub trait Environments: 'static {
+    /// Whether all scenarios use the same environment. Then none runs after a failed clean-up, which could change its result.
+    const ARE_SHARED: bool = true;
+
     /// Returns the environment for the next scenario, whose `Given` steps describe the required state.
     fn next(&self, given: Vec<String>) -> impl Future<Output = Result<Arc<dyn Environment>>>;
 
@@ -143,11 +146,11 @@ fn retain(features: &mut Vec<Feature>, is_wanted: impl Fn(&BTreeSet<String>, &Ex
 }
 
 /// Runs the selection and returns whether all scenarios passed. Results are written to `out` and to a JUnit file.
-pub async fn run(
+pub async fn run<E: Environments>(
     suite: &Suite,
     options: Options,
     selection: Selection,
-    environments: Rc<impl Environments>,
+    environments: Rc<E>,
     out: impl Write + 'static,
 ) -> Result<bool> {
     let file = state().join(format!("junit-{}.xml", suite.name));
@@ -155,18 +158,25 @@ pub async fn run(
     let junit = std::fs::File::create(&file).with_context(|| file.display().to_string())?;
     let (out, junit) = (FailuresOfSteps(out), FailuresOfSteps(junit));
     let name = suite.name;
+    let not_clean = Arc::new(OnceLock::<String>::new());
+    let ended = Arc::clone(&not_clean);
     let writer = Scenario::cucumber::<PathBuf>()
         .with_parser(Parsed(selection.features))
         .max_concurrent_scenarios(suite.at_once)
         .before(move |feature, _, example, scenario| {
             // Cucumber sets an empty panic hook at its start.
             std::panic::set_hook(Box::new(report));
-            let environments = Rc::clone(&environments);
+            let (environments, ended) = (Rc::clone(&environments), Arc::clone(&ended));
             let background = feature.background.iter().flat_map(|it| &it.steps);
             let given = background.chain(&example.steps);
             let given = given.filter(|step| step.ty == StepType::Given);
             let given = given.map(|step| step.value.clone()).collect();
             async move {
+                if let Some(title) = ended.get() {
+                    fail(format!(
+                        "not run, because the clean-up of scenario {title:?} failed"
+                    ));
+                }
                 match environments.next(given).await {
                     Ok(environment) => scenario.shared = Some(environment),
                     Err(error) => fail(format!("no environment: {error:#}")),
@@ -176,6 +186,7 @@ pub async fn run(
         })
         .after(move |feature, _, example, finished, scenario| {
             let failed = !matches!(finished, ScenarioFinished::StepPassed);
+            let not_clean = Arc::clone(&not_clean);
             async move {
                 let Some(scenario) = scenario else { return };
                 if failed && let Ok(environment) = scenario.environment() {
@@ -183,6 +194,9 @@ pub async fn run(
                 }
                 let errors = scenario.end().await;
                 if !errors.is_empty() {
+                    if E::ARE_SHARED {
+                        not_clean.get_or_init(|| example.name.clone());
+                    }
                     fail(format!("clean-up: {}", errors.join("\n")));
                 }
             }

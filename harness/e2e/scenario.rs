@@ -10,6 +10,7 @@ pub use object::ObjectRef;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -157,9 +158,12 @@ impl Scenario {
         self.own = None;
         let mut errors = Vec::new();
         while let Some((what, action)) = self.undo.pop() {
-            let done = tokio::time::timeout(UNDO_LIMIT, action).await;
-            if let Err(error) = done.map_err(anyhow::Error::from).flatten() {
-                errors.push(format!("{what}: {error:#}"));
+            let action = AssertUnwindSafe(action).catch_unwind();
+            match tokio::time::timeout(UNDO_LIMIT, action).await {
+                Ok(Ok(Ok(()))) => {}
+                Ok(Ok(Err(error))) => errors.push(format!("{what}: {error:#}")),
+                Ok(Err(panic)) => errors.push(format!("{what}: {}", text_of(&*panic))),
+                Err(elapsed) => errors.push(format!("{what}: {elapsed}")),
             }
         }
         if let Some(environment) = self.shared.as_ref().filter(|_| !errors.is_empty()) {
@@ -170,6 +174,13 @@ impl Scenario {
         self.shared = None;
         errors
     }
+}
+
+/// Returns the text of a panic.
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("panicked without a text")
 }
 
 /// Data that a scenario has sent and received. Objects have their names on the cluster.
@@ -235,13 +246,15 @@ mod tests {
             let ran = Rc::clone(&ran);
             scenario.undo(format!("action {number}"), async move {
                 ran.borrow_mut().push(number);
+                assert_ne!(number, 2, "a panic");
                 anyhow::ensure!(number == 1, "broken");
                 Ok(())
             });
         }
         let errors = scenario.end().await;
         assert_eq!(*ran.borrow(), [3, 2, 1]);
-        assert_eq!(errors, ["action 3: broken", "action 2: broken"]);
+        assert_eq!(errors[0], "action 3: broken");
+        assert!(errors[1].starts_with("action 2: ") && errors[1].contains("a panic"));
         assert!(scenario.end().await.is_empty(), "each action runs once");
     }
 

@@ -1,7 +1,9 @@
-//! A failed example leaves a folder of its own with the diagnostics of its environment, and its error in the output.
+//! A failed example leaves a folder of its own with the diagnostics of its environment, and its error in the output. No example runs after a
+//! failed clean-up.
 
 #![cfg(test)]
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,6 +13,7 @@ use e2e::runner::{self, Environments, Suite};
 use e2e::scenario::{Cluster, Environment};
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
+use testkit::apiserver::ApiServer;
 use testkit::client::Client;
 
 const SUITE: Suite = Suite {
@@ -54,6 +57,65 @@ async fn every_failed_example_leaves_a_folder_with_diagnostics() {
     // Results of a passed test must not look like failures.
     std::fs::remove_dir_all(&folder).unwrap();
     std::fs::remove_file(junit).unwrap();
+}
+
+/// Two examples, which write a Namespace.
+const EXAMPLES: &str = "^A Pod with the webhook's own label";
+
+#[tokio::test(start_paused = true)]
+async fn no_scenario_runs_in_an_environment_after_a_failed_clean_up() {
+    let suite = Suite {
+        name: "clean-up",
+        ..Suite::new("admission", 1)
+    };
+    let options = runner::parse(["suite", "--name", EXAMPLES]).unwrap();
+    let selection = runner::select(&suite, &options).await.unwrap();
+    assert_eq!(selection.scenarios, 2);
+    let environments = Rc::new(Undeletable::default());
+    let out = tempfile::NamedTempFile::new().unwrap();
+    let written = out.reopen().unwrap();
+    let ran = runner::run(
+        &suite,
+        options,
+        selection,
+        Rc::clone(&environments),
+        written,
+    );
+    assert!(!ran.await.unwrap());
+    let text = std::fs::read_to_string(out.path()).unwrap();
+    assert_eq!(environments.0.get(), 1, "{text}");
+    assert!(text.contains("clean-up: delete Namespace"), "{text}");
+    assert!(
+        text.contains("not run, because the clean-up of scenario \"A Pod with"),
+        "{text}"
+    );
+    std::fs::remove_dir_all(runner::state().join("evidence").join(suite.name)).unwrap();
+    std::fs::remove_file(runner::state().join("junit-clean-up.xml")).unwrap();
+}
+
+/// Environments of an API server that deletes nothing, and how many scenarios have used it.
+#[derive(Default)]
+struct Undeletable(Cell<usize>);
+
+impl Environments for Undeletable {
+    async fn next(&self, _: Vec<String>) -> anyhow::Result<Arc<dyn Environment>> {
+        self.0.set(self.0.get() + 1);
+        let server = ApiServer::new();
+        server.fault("delete namespaces").status(500);
+        Ok(Arc::new(InMemory(Client::new(server.client()))))
+    }
+
+    async fn stop(self) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+struct InMemory(Client);
+
+impl Environment for InMemory {
+    fn client(&self, _: &Cluster) -> anyhow::Result<Client> {
+        Ok(self.0.clone())
+    }
 }
 
 fn below(folder: &Path) -> Vec<PathBuf> {

@@ -42,6 +42,8 @@ async fn admission_decisions() {
 struct InProcess;
 
 impl Environments for InProcess {
+    const ARE_SHARED: bool = false;
+
     async fn next(&self, _: Vec<String>) -> anyhow::Result<Arc<dyn Environment>> {
         let client = Client::new(StandIn::start()?.client());
         Ok(Arc::new(Decisions { client }))

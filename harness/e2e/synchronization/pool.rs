@@ -120,6 +120,9 @@ impl ClustersPool {
 }
 
 impl Environments for ClustersPool {
+    /// Another scenario may use another set.
+    const ARE_SHARED: bool = false;
+
     /// Takes a free set, and installs the controller as the scenario's `Given` steps describe.
     async fn next(&self, given: Vec<String>) -> anyhow::Result<Arc<dyn Environment>> {
         let leased = Leased {
