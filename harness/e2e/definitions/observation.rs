@@ -158,8 +158,13 @@ async fn event(scenario: &mut Scenario, object: ObjectRef, reason: String, text:
     let revision = |object: &Value| -> Option<u64> {
         object["metadata"]["resourceVersion"].as_str()?.parse().ok()
     };
-    // An Event of an earlier scenario has an older resource version.
+    // An Event of an earlier scenario has an older resource version, or is about another object.
     let since = revision(&scenario.observed.last()?.object);
+    let place = object.namespace.as_deref().unwrap_or_default();
+    ensure!(
+        since.is_some() || scenario.owns(&object.name) || scenario.owns(place),
+        "{object} may have Events of earlier scenarios, and the last response has no resource version"
+    );
     let namespace = object.namespace.as_deref().unwrap_or("default");
     let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
     eventually(&format!("{object} has Event {reason}"), async || {
@@ -247,4 +252,48 @@ pub(crate) async fn expect_within(
     .await?;
     scenario.observed.before.insert(object, seen);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use testkit::apiserver::ApiServer;
+
+    use super::*;
+    use crate::scenario::{Cluster, Environment};
+
+    struct InMemory(Client);
+
+    impl Environment for InMemory {
+        fn client(&self, _: &Cluster) -> anyhow::Result<Client> {
+            Ok(self.0.clone())
+        }
+    }
+
+    #[tokio::test]
+    async fn event_of_an_earlier_scenario_is_not_accepted_after_a_response_without_a_version() {
+        let server = ApiServer::new();
+        server.put(&json!({
+            "apiVersion": "events.k8s.io/v1", "kind": "Event", "reason": "Rejected", "note": "a text",
+            "metadata": { "name": "x.1", "namespace": "kyma-system" },
+            "regarding": { "kind": "Node", "name": "x" },
+        }));
+        let client = Client::new(server.client());
+        let deleted = client.ask(Method::DELETE, "/api/v1/nodes/x", None).await;
+        let mut scenario = Scenario::default();
+        scenario.shared = Some(Arc::new(InMemory(client)));
+        scenario.observed.last = Some(deleted.unwrap());
+        let object: ObjectRef = "Node \"kyma-system/x\"".parse().unwrap();
+        let seen = async |scenario: &mut Scenario| {
+            event(scenario, object.clone(), "Rejected".into(), "text".into()).await
+        };
+        let error = seen(&mut scenario).await.unwrap_err().to_string();
+        assert!(
+            error.contains("may have Events of earlier scenarios"),
+            "{error}"
+        );
+        scenario.alias("x", "x");
+        seen(&mut scenario).await.unwrap();
+    }
 }
