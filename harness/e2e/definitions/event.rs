@@ -6,6 +6,7 @@ use std::time::Instant;
 use listener::RuntimeId;
 
 use super::prelude::*;
+use crate::rollout::count;
 use crate::watching::manager::body;
 use crate::watching::{DOMAIN, FOLLOW_UP_DELAY, GROUP, HEARTBEAT_INTERVAL, OTHER_RUNTIME, RUNTIME};
 use crate::watching::{Kymas, WATCHED_BY, WATCHERS, kyma};
@@ -44,6 +45,8 @@ async fn known(scenario: &mut Scenario, object: ObjectRef, name: String) -> Resu
     eventually("the manager receives an event", is_received).await?;
     env.runtime.has_delivered().await?;
     env.mark(&about);
+    let metrics = env.runtime.metrics().await?;
+    env.state().before_change = metrics;
     Ok(())
 }
 
@@ -56,7 +59,10 @@ async fn dry_run(scenario: &mut Scenario, object: ObjectRef, how: String, step: 
     let (client, path) = at(scenario, &object).await?;
     let path = format!("{path}?dryRun=All");
     let answer = client.ask(method, &path, text.as_ref()).await?;
-    answer.good_for(path).map(drop)
+    let object = scenario.resolved(&object);
+    let answer = answer.good_for(path)?;
+    scenario.observed.wrote(&object, answer, Write::DryRun);
+    Ok(())
 }
 
 #[when(expr = "{int} Kymas are created in Namespace {string}")]
@@ -148,7 +154,12 @@ async fn receives(
             env.runtime.has_delivered().await?;
             none_for(FOLLOW_UP_DELAY + SECOND, news).await?;
             env.runtime.has_delivered().await?;
-            none_for(Duration::ZERO, news).await
+            none_for(Duration::ZERO, news).await?;
+            // Only an object that matches a Watcher of the manager had an event before.
+            if mark > 0 {
+                was_skipped(scenario, &object).await?;
+            }
+            Ok(())
         }
         // The API server reviews an object after it sets its creation time. So the first event may also be this late, and then
         // the watcher sends no other one.
@@ -189,6 +200,24 @@ async fn logs(scenario: &mut Scenario, what: String, object: ObjectRef) -> Resul
         check(is_logged, format!("no line {expected:?}: {log}"))
     })
     .await
+}
+
+/// Fails unless the watcher has skipped a review since the manager received an event, for the reason that applies to the last write
+/// of the object. Without a review, the absence of events would not show what the watcher does. Scenarios that run in parallel
+/// have other reasons, or reviews by the same rules.
+async fn was_skipped(scenario: &Scenario, object: &ObjectRef) -> Result {
+    let written = scenario.observed.written.get(&scenario.resolved(object));
+    let reason = match written.map(|(_, how)| how) {
+        Some(Write::DryRun) => "DryRun",
+        Some(Write::Merge) => "NoChange",
+        // The Watcher does not select the written subresource.
+        _ => return Ok(()),
+    };
+    let env = scenario.environment_of::<View>()?;
+    let series = format!("watcher_skipped_reviews_total{{reason={reason:?}}}");
+    let before = count(&env.state().before_change, &series)?;
+    let now = count(&env.runtime.metrics().await?, &series)?;
+    check(now > before, format!("{series} is still {now}"))
 }
 
 /// Checks that no event arrives during a period.

@@ -40,6 +40,8 @@ pub(crate) struct Before {
 pub(crate) struct State {
     /// Number of events about an object before the scenario's last change, by manager.
     pub(crate) marks: BTreeMap<(&'static str, String), usize>,
+    /// Metrics of the watcher before that change.
+    pub(crate) before_change: BTreeMap<String, Samples>,
     pub(crate) kymas: Kymas,
     pub(crate) stream: Option<Stream<Result<Kymas>>>,
 }
