@@ -82,7 +82,6 @@ pub const RUNTIMES_CONFIGURED: &str = "RuntimesConfigured";
     printcolumn(
         name = "Runtimes",
         type_ = "string",
-        priority = 1,
         json_path = r#".status.conditions[?(@.type=="RuntimesConfigured")].message"#
     ),
     printcolumn(

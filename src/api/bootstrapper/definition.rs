@@ -54,6 +54,11 @@ mod tests;
         type_ = "string",
         json_path = r#".status.conditions[?(@.type=="Reachable")].status"#
     ),
+    printcolumn(
+        name = "Watcher",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="WatcherInstalled")].status"#
+    ),
     printcolumn(name = "Version", type_ = "string", json_path = ".status.webhook.version"),
     printcolumn(
         name = "Message",

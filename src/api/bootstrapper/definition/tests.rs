@@ -34,6 +34,7 @@ fn the_definition_says_what_the_constants_say() {
             "Reason",
             "Synchronized",
             "Reachable",
+            "Watcher",
             "Version",
             "Message",
             "Runtime ID",
