@@ -20,9 +20,11 @@ use serde::Deserialize;
 
 pub use self::share::{KymaOptions, Kymas, share};
 
+pub(crate) use self::left::{LeftWatcher, WATCHER_FINALIZER, keep_earlier_ids};
 pub(crate) use self::queue::{ReconcileStarts, resynced};
 pub(crate) use self::share::KnownKymas;
 
+mod left;
 mod merge;
 mod queue;
 mod share;

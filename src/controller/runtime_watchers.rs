@@ -44,7 +44,7 @@ use crate::access::ClientFactory;
 use crate::certificates::GatewayReceiver;
 use crate::claims::Claims;
 use crate::clients::{ConnectionLimits, RequestLimiter, RuntimeClients};
-use crate::kyma::{KnownKymas, KymaView, Kymas, ReconcileStarts, resynced};
+use crate::kyma::{KnownKymas, KymaView, Kymas, LeftWatcher, ReconcileStarts, resynced};
 
 mod bootstrapper;
 mod certificate;
@@ -52,6 +52,7 @@ mod desired;
 mod heartbeats;
 mod metrics;
 mod reconcile;
+mod removal;
 mod report;
 
 #[cfg(test)]
@@ -172,7 +173,7 @@ struct Runtimes {
     noted: HashMap<String, String>,
     /// The Kyma of each runtime ID: the first one that was reconciled.
     owners: HashMap<String, String>,
-    /// Kymas that do not exist, from whose runtimes the watcher is being removed.
+    /// IDs of runtimes that no Kyma represents, from which the watcher is being removed.
     removing: HashSet<String>,
     /// Whether each Kyma of the first list has a state.
     is_first_pass_complete: bool,
@@ -222,13 +223,14 @@ pub async fn run(
     let own = Arc::clone(&context);
     let ids = stream::select(received(changes), kymas.resumed());
     let others = ids.filter_map(move |id| ready(own.reference_of(&id)));
-    let lacking_condition = kymas.lacking_condition();
+    let (lacking_condition, left) = (kymas.lacking_condition(), kymas.left());
     let (own, resync) = (Arc::clone(&context), context.options.settings.resync);
     let resynced = resynced(known.store, resync, move |kyma| own.is_resynced(kyma));
     let others = stream::select(others, resynced);
     let queue = kymas.queue(goals, others, context.starts.clone());
     let queue = queue.take_until(token.clone().cancelled_owned());
-    let reconciles = Arc::clone(&context).reconcile_all(queue, token.clone());
+    let left = left.take_until(token.clone().cancelled_owned());
+    let reconciles = Arc::clone(&context).reconcile_all(queue, left, token.clone());
     let heartbeats = heartbeats::run(
         &context,
         gateway.clone(),
@@ -284,6 +286,7 @@ impl Context {
     async fn reconcile_all(
         self: Arc<Self>,
         queue: impl Stream<Item = Result<ObjectRef<KymaView>, Infallible>> + Send,
+        left: impl Stream<Item = LeftWatcher> + Send,
         token: CancellationToken,
     ) {
         let reconciles = applier(
@@ -296,11 +299,12 @@ impl Context {
         );
         let (gone, removals) = mpsc::unbounded_channel();
         // Removals are separate from reconciles, which continue while a runtime cannot be reached.
-        let removals = received(removals).for_each_concurrent(REMOVALS, |kyma| {
+        let left = left.filter_map(|it| ready(self.begin_removal(it)));
+        let removals = stream::select(received(removals), left);
+        let removals = removals.for_each_concurrent(REMOVALS, |left| {
             let (context, token) = (Arc::clone(&self), token.clone());
             async move {
-                let removal = reconcile::remove(&context, &kyma);
-                token.run_until_cancelled(removal).await;
+                token.run_until_cancelled(context.remove(left)).await;
             }
         });
         let context = Arc::clone(&self);
@@ -308,9 +312,9 @@ impl Context {
             // The applier returns this error for a queued Kyma that does not exist.
             if let Err(Error::ObjectNotFound(kyma)) = result {
                 context.starts.forget(&kyma.name);
-                if context.begin_removal(&kyma.name) {
+                if let Some(left) = context.begin_removal_of(&kyma.name) {
                     // The receiver exists as long as the sender.
-                    let _ = gone.send(kyma.name);
+                    let _ = gone.send(left);
                 }
             }
             ready(())
@@ -361,10 +365,10 @@ async fn in_a_task(
 }
 
 /// Returns a stream of the items of a channel, until its sender is dropped.
-fn received(channel: mpsc::UnboundedReceiver<String>) -> impl Stream<Item = String> + Send {
+fn received<T: Send>(channel: mpsc::UnboundedReceiver<T>) -> impl Stream<Item = T> + Send {
     stream::unfold(channel, |mut channel| async move {
-        let name = channel.recv().await?;
-        Some((name, channel))
+        let item = channel.recv().await?;
+        Some((item, channel))
     })
 }
 

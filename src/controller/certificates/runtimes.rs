@@ -32,10 +32,12 @@ use super::{
 };
 use crate::RECONCILE_BACKOFF;
 use crate::kube_events::publish_event;
-use crate::kyma::{KnownKymas, KymaView, Kymas, ReconcileStarts, resynced};
+use crate::kyma::{KnownKymas, KymaView, Kymas, ReconcileStarts, keep_earlier_ids, resynced};
 use crate::secret::ZeroizedSecret;
 
 mod deletion;
+
+use deletion::FINALIZERS;
 
 #[cfg(test)]
 pub(super) use deletion::ISSUANCE;
@@ -194,17 +196,18 @@ impl Context {
     }
 
     /// Writes the Certificate if it differs, and renews it if a CA before the newest one has issued it.
-    async fn synchronize(&self, kyma: &Kyma, desired: Value) -> kube::Result<State> {
+    async fn synchronize(&self, kyma: &Kyma, mut desired: Value) -> kube::Result<State> {
         let name = format!("{}{NAME_SUFFIX}", kyma.name);
         let live = self.certificates.get_opt(&name).await?;
         if let Some(live) = &live {
             // The Kyma was created again after the deletion had begun.
-            self.release(live).await?;
+            self.release(live, &FINALIZERS).await?;
             if live.metadata.deletion_timestamp.is_some() {
                 // The next reconcile creates the Certificate.
                 self.unfinished().remove(&name);
                 return Ok(State::default());
             }
+            keep_earlier_ids(&mut desired, live);
         }
         let live = live.map(|it| (json!(it), it));
         let Some((content, live)) = live.filter(|(content, _)| is_current(&desired, content))

@@ -3,7 +3,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use policy::certificates::{KeyAlgorithm, bundle_sha256};
+use policy::certificates::bundle_sha256;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use testkit::apiserver::{ApiServer, kinds};
@@ -13,13 +13,14 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::*;
-use crate::fixture::{ControlPlane, GATEWAY_CERTIFICATE as LEAF, ISTIO_NAMESPACE, Mode, NAMESPACE};
+use crate::fixture::{
+    CA_SECRET as CA, ControlPlane, GATEWAY_CERTIFICATE as LEAF, GATEWAY_SECRET as GATEWAY,
+    ISTIO_NAMESPACE, Mode, certificate_settings,
+};
+use crate::kyma::WATCHER_FINALIZER;
 
 mod gateway;
 mod runtimes;
-
-const CA: &str = "klm-watcher";
-const GATEWAY: &str = "klm-istio-gateway";
 
 struct Env {
     acknowledged: watch::Sender<Option<String>>,
@@ -86,23 +87,7 @@ impl Env {
             registry,
             acknowledged: watch::channel(None).0,
             issued: gateway_channel().0,
-            settings: Settings {
-                kyma_namespace: NAMESPACE.to_owned(),
-                gateway_namespace: NAMESPACE.to_owned(),
-                ca_secret: CA.to_owned(),
-                gateway_secret: GATEWAY.to_owned(),
-                gateway_certificate: LEAF.to_owned(),
-                gateway_host: None,
-                grace_period: Duration::from_hours(96),
-                certificates: CertificateSettings {
-                    namespace: ISTIO_NAMESPACE.to_owned(),
-                    issuer: "klm-watcher-selfsigned".to_owned(),
-                    algorithm: KeyAlgorithm::EcdsaP256,
-                    duration: 5_184_000,
-                    renew_before: 2_592_000,
-                    skr_namespace: "kyma-system".to_owned(),
-                },
-            },
+            settings: certificate_settings(),
             running: None,
         }
     }
@@ -166,8 +151,10 @@ impl Env {
         running.await.unwrap();
     }
 
+    /// Returns a Certificate that this controller keeps. The controller of the watcher on runtimes removes its finalizer later.
     fn certificate(&self, name: &str) -> Option<Value> {
-        self.server().get("certificates", ISTIO_NAMESPACE, name)
+        let found = self.server().get("certificates", ISTIO_NAMESPACE, name);
+        found.filter(|it| it["metadata"]["finalizers"] != json!([WATCHER_FINALIZER]))
     }
 
     fn is_terminating(&self, name: &str) -> bool {

@@ -198,7 +198,12 @@ impl Merge {
     fn apply(&mut self, kyma: KymaView) -> Vec<Event<KymaView>> {
         let changed = self.own(&kyma.name_any(), Some(&kyma));
         let events = changed.iter().filter_map(|it| self.refresh(it, false));
-        [Event::Apply(kyma)].into_iter().chain(events).collect()
+        // At no time a runtime is not represented: a RuntimeBootstrapper that replaces the Kyma is returned before it.
+        let (mut events, deleted): (Vec<_>, Vec<_>) =
+            events.partition(|it| matches!(it, Event::Apply(_)));
+        events.push(Event::Apply(kyma));
+        events.extend(deleted);
+        events
     }
 
     fn delete(&mut self, kyma: KymaView) -> Vec<Event<KymaView>> {

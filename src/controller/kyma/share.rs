@@ -19,6 +19,7 @@ use policy::certificates::{CERT_MANAGER_API_VERSION, NAME_SUFFIX, PURPOSE, PURPO
 use serde_json::Value;
 use tokio::sync::watch;
 
+use super::left::LeftWatcher;
 use super::merge::{BootstrapperObserver, watch_runtimes};
 use super::queue::{ReconcileStarts, after_changes, reference_of};
 use super::{BootstrapperView, KymaView};
@@ -46,6 +47,7 @@ pub struct Kymas {
     changed: UnboundedReceiver<ObjectRef<KymaView>>,
     lacking_condition: UnboundedReceiver<String>,
     resumed: UnboundedReceiver<String>,
+    left: UnboundedReceiver<LeftWatcher>,
 }
 
 /// The known Kymas.
@@ -87,19 +89,25 @@ pub fn share(options: &KymaOptions) -> (Kymas, Kymas, impl Future<Output = ()> +
         .map(|it| Change {
             kyma: reference_of(&it),
             concerns_watcher: true,
+            left: Vec::new(),
         });
     let mut changes = stream::select(runtimes.boxed(), options.watch_certificates().boxed());
     let (to_certificates, certificates) = mpsc::unbounded();
     let (to_watchers, watchers) = mpsc::unbounded();
+    let (to_left, left) = mpsc::unbounded();
     let watching = async move {
         while let Some(Change {
             kyma,
             concerns_watcher,
+            left,
         }) = changes.next().await
         {
             // The receiver of a controller that has ended is dropped.
             if concerns_watcher {
                 drop(to_watchers.unbounded_send(kyma.clone()));
+            }
+            for left in left {
+                drop(to_left.unbounded_send(left));
             }
             drop(to_certificates.unbounded_send(kyma));
         }
@@ -109,12 +117,14 @@ pub fn share(options: &KymaOptions) -> (Kymas, Kymas, impl Future<Output = ()> +
         changed: certificates,
         lacking_condition: mpsc::unbounded().1,
         resumed: mpsc::unbounded().1,
+        left: mpsc::unbounded().1,
     };
     let watchers = Kymas {
         known,
         changed: watchers,
         lacking_condition,
         resumed,
+        left,
     };
     (certificates, watchers, watching)
 }
@@ -123,6 +133,8 @@ pub fn share(options: &KymaOptions) -> (Kymas, Kymas, impl Future<Output = ()> +
 struct Change {
     kyma: ObjectRef<KymaView>,
     concerns_watcher: bool,
+    /// The runtimes from which the watcher has to be removed.
+    left: Vec<LeftWatcher>,
 }
 
 impl KymaOptions {
@@ -156,6 +168,11 @@ impl KymaOptions {
             ready(kyma.map(|it| Change {
                 kyma: ObjectRef::new(it).within(&namespace),
                 concerns_watcher: is_issued,
+                left: if is_deleted {
+                    Vec::new()
+                } else {
+                    LeftWatcher::named_by(&object, (&namespace, it))
+                },
             }))
         })
     }
@@ -194,6 +211,12 @@ impl Kymas {
         std::mem::replace(&mut self.resumed, mpsc::unbounded().1)
     }
 
+    /// Returns the runtimes from which the watcher has to be removed, as their Certificates say. Only the controller of the watcher
+    /// on runtimes receives them.
+    pub(crate) fn left(&mut self) -> UnboundedReceiver<LeftWatcher> {
+        std::mem::replace(&mut self.left, mpsc::unbounded().1)
+    }
+
     /// Returns the queue of Kymas to reconcile: each changed Kyma, all Kymas whenever `of_all` changes, and `others`. The caller has to
     /// report to `starts` each reconcile.
     pub(crate) fn queue<T: Send + Sync + 'static>(
@@ -224,16 +247,36 @@ impl KnownKymas {
         self.store.get(&reference).is_some()
     }
 
-    /// Returns whether a Kyma or a RuntimeBootstrapper has this runtime ID.
-    pub(crate) fn has_runtime(&self, id: &str) -> bool {
-        let all = self.store.state();
-        all.iter()
-            .any(|it| it.runtime_id().is_some_and(|it| it == id))
-    }
-
     /// Returns whether all RuntimeBootstrappers are in the store.
     pub(crate) fn has_bootstrappers(&self) -> bool {
         self.has_bootstrappers.load(Ordering::Acquire)
+    }
+
+    /// Returns whether neither a Kyma nor a RuntimeBootstrapper represents the runtime that a Kyma represented, including a
+    /// RuntimeBootstrapper with its name that is not in the store. A Kyma without a runtime ID may represent it.
+    ///
+    /// # Errors
+    /// KCP does not return whether a RuntimeBootstrapper exists.
+    pub(crate) async fn is_left(&self, kyma: &str, id: &str) -> kube::Result<bool> {
+        // Read before the store: if it is set, the store contains all RuntimeBootstrappers.
+        let is_complete = self.has_bootstrappers();
+        let reference = ObjectRef::new(kyma).within(&self.namespace);
+        let named = self.store.get(&reference);
+        let lacks_id = named.as_ref().is_some_and(|it| {
+            let id = it.runtime_id();
+            id.is_none_or(String::is_empty)
+        });
+        let all = self.store.state();
+        let mut ids = all.iter().filter_map(|it| it.runtime_id());
+        if lacks_id || ids.any(|it| it == id) {
+            return Ok(false);
+        }
+        // The store contains a Kyma instead of the RuntimeBootstrapper with its name.
+        if is_complete && named.is_none() {
+            return Ok(true);
+        }
+        let found = self.bootstrappers.get_opt(kyma).await?;
+        Ok(found.is_none_or(|it| it.view.runtime_id().is_none_or(|it| it != id)))
     }
 
     /// Returns whether neither a Kyma nor a RuntimeBootstrapper with the name exists, including a RuntimeBootstrapper

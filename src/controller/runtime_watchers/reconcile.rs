@@ -7,8 +7,7 @@ use api::bootstrapper::RuntimeBootstrapper;
 use api::kcp::{
     ACCEPT_CLUSTER_UID_ANNOTATION, OWNER_CONFIG_MAP, RUNTIME_ID, WATCHER_FIELD_MANAGER,
 };
-use component_base::telemetry::error_chain;
-use futures::future::{OptionFuture, try_join_all};
+use futures::future::try_join_all;
 use kube::runtime::controller::Action;
 use kube::{Resource as _, ResourceExt as _};
 use policy::certificates::NAME_SUFFIX;
@@ -22,23 +21,19 @@ use policy::sync::plan::watcher::{
 use policy::sync::status::Reason;
 use policy::sync::target::Target;
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
 
+use super::Context;
 use super::certificate::{
     CERTIFICATE_PENDING, Certificate, zeroize_action, zeroize_secrets, zeroize_unshared,
 };
 use super::desired::Goal;
 use super::report::{Outcome, Retry};
-use super::{BACKOFF, Context};
 use crate::access::{KubeconfigSecret, unreached};
 use crate::clients::{CallError, ManagedFields, Remote, RuntimeId};
 use crate::kyma::KymaView;
 use crate::runtime_objects::{Read, Writer, cluster_uid, namespace_state, read};
 
-/// Time limit of the removal from the runtime of a Kyma that no longer exists.
-const REMOVAL_LIMIT: Duration = Duration::from_mins(30);
-
-/// Delay of a reconcile while the watcher of an earlier Kyma with the same name is being removed.
+/// Delay of a reconcile while the watcher is being removed from the runtime, which an earlier Kyma represented.
 const REMOVAL_PAUSE: Duration = Duration::from_secs(2);
 
 /// Number of attempts that wait for the first certificate of a runtime, about 15 seconds. A watcher does not start
@@ -54,7 +49,8 @@ const ANY_VERSION: Option<&str> = Some("0");
 /// A request to KCP failed.
 pub(super) async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<Action> {
     let name = kyma.name_any();
-    if context.runtimes().removing.contains(&name) {
+    let id = kyma.runtime_id();
+    if id.is_some_and(|it| context.runtimes().removing.contains(it)) {
         return Ok(Action::requeue(REMOVAL_PAUSE));
     }
     let (revision, goal) = context.goal.borrow().clone();
@@ -107,22 +103,21 @@ pub(super) async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kub
     Ok(context.finish(&kyma, outcome, revision).await)
 }
 
-/// Removes the watcher from the runtime of a Kyma that was deleted before its deletion was observed, unless a Kyma
-/// with that name exists again.
-pub(super) async fn remove(context: &Context, kyma: &str) {
-    if let Some(id) = context.owned_by(kyma) {
-        let runtime = Runtime {
-            context,
-            kyma,
-            id,
-            desired: &context.removal,
-            is_deleted: true,
-            was_installed: false,
-            accepted: None,
-        };
-        runtime.remove().await;
-    }
-    context.end_removal(kyma);
+/// Removes the watcher from a runtime that the Kyma represented.
+///
+/// # Errors
+/// A request to KCP failed.
+pub(super) async fn remove(context: &Context, kyma: &str, id: &str) -> kube::Result<Outcome> {
+    let runtime = Runtime {
+        context,
+        kyma,
+        id: RuntimeId::new(id),
+        desired: &context.removal,
+        is_deleted: true,
+        was_installed: false,
+        accepted: None,
+    };
+    runtime.synchronize("").await
 }
 
 struct Runtime<'a> {
@@ -139,50 +134,6 @@ struct Runtime<'a> {
 }
 
 impl Runtime<'_> {
-    async fn remove(&self) {
-        let limit = Instant::now() + REMOVAL_LIMIT;
-        let mut attempts = 0;
-        let kymas = &self.context.kymas;
-        while !kymas.has(self.kyma) && !kymas.has_runtime(self.id.as_str()) {
-            let attempt = async {
-                // A RuntimeBootstrapper that is not in the store yet may keep the watcher.
-                let is_gone = kymas.is_gone(self.kyma).await?;
-                let outcome = is_gone.then(|| self.synchronize(""));
-                OptionFuture::from(outcome).await.transpose()
-            };
-            let retry = match attempt.await {
-                Ok(None) => return,
-                Ok(Some(outcome)) if outcome.is_removed() => return,
-                Ok(Some(outcome)) => {
-                    let (reason, message) = (outcome.reason, outcome.message);
-                    tracing::info!(kyma = self.kyma, reason, message, "removing watcher");
-                    outcome.retry
-                }
-                Err(error) => {
-                    let error = error_chain(&error);
-                    tracing::warn!(
-                        kyma = self.kyma,
-                        error,
-                        "failed to remove watcher, backing off"
-                    );
-                    Retry::Failed(None)
-                }
-            };
-            if Instant::now() >= limit {
-                let id = self.id.as_str();
-                tracing::warn!(
-                    kyma = self.kyma,
-                    id,
-                    "watcher left on the runtime of a deleted Kyma: the runtime cannot be reached"
-                );
-                return;
-            }
-            let delay = retry.delay(attempts);
-            sleep(delay.unwrap_or(BACKOFF.base)).await;
-            attempts += 1;
-        }
-    }
-
     /// Installs or removes the watcher as desired. `bundle` is the CAs, as PEM in base64.
     async fn synchronize(&self, bundle: &str) -> kube::Result<Outcome> {
         let factory = &self.context.client_factory;
@@ -464,7 +415,7 @@ impl Context {
     }
 
     /// Returns the runtime that belongs to a Kyma.
-    fn owned_by(&self, kyma: &str) -> Option<RuntimeId> {
+    pub(super) fn owned_by(&self, kyma: &str) -> Option<RuntimeId> {
         let runtimes = self.runtimes();
         let id = runtimes.states.get(kyma).and_then(|it| it.id.as_ref());
         let id = id.or_else(|| runtimes.noted.get(kyma))?;

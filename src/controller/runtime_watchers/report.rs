@@ -42,7 +42,7 @@ const REMOVED: &str = "Removed";
 const SKR_DOMAIN_MISSING: &str = "SKRDomainMissing";
 
 /// The reasons of runtimes without a watcher, from which no heartbeats are expected.
-const NOTHING_LEFT: [&str; 2] = [REMOVED, SKR_DOMAIN_MISSING];
+pub(super) const NOTHING_LEFT: [&str; 2] = [REMOVED, SKR_DOMAIN_MISSING];
 
 /// Minimum interval between two Events of a Kyma about failures, or about successes.
 const EVENT_INTERVAL: Duration = Duration::from_mins(1);
@@ -292,43 +292,6 @@ impl Context {
             tracing::warn!(kyma, error, suppressed, "KCP API request failed");
         }
         Action::requeue(BACKOFF.delay(attempts, fastrand::u64(..)))
-    }
-
-    /// Stores that the watcher is being removed from the runtime of a Kyma that does not exist. Returns whether the
-    /// caller has to start the removal.
-    pub(super) fn begin_removal(&self, kyma: &str) -> bool {
-        let mut runtimes = self.runtimes();
-        let reason = runtimes.states.get(kyma).map(|it| it.reason);
-        if reason.is_none() && !runtimes.noted.contains_key(kyma) {
-            return false;
-        }
-        if reason.is_some_and(|it| NOTHING_LEFT.contains(&it)) {
-            drop(runtimes);
-            self.end_removal(kyma);
-            return false;
-        }
-        runtimes.removing.insert(kyma.to_owned())
-    }
-
-    /// Removes the state of a Kyma, unless a Kyma with its name exists again.
-    pub(super) fn end_removal(&self, kyma: &str) {
-        let exists = self.kymas.has(kyma);
-        let mut runtimes = self.runtimes();
-        runtimes.removing.remove(kyma);
-        if exists {
-            return;
-        }
-        let noted = runtimes.noted.remove(kyma);
-        let state = runtimes.states.remove(kyma);
-        if let Some(id) = state.and_then(|it| it.id).or(noted)
-            && runtimes.owners.get(&id).is_some_and(|it| it == kyma)
-        {
-            runtimes.owners.remove(&id);
-            self.claims.release(&id);
-            self.heartbeats.forget(&id);
-        }
-        drop(runtimes);
-        self.changed.send_replace(());
     }
 
     /// Returns the number of runtimes by state, without runtimes from which the watcher was removed. `None` until

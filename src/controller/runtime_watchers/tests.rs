@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use futures::future::OptionFuture;
 use policy::sync::Salt;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
@@ -15,11 +16,11 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::certificates::{
-    CERT_MANAGER_API_NOT_SERVED, GATEWAY_CERTIFICATE_PENDING, GatewayStatus, IssuedGateway,
-    gateway_channel,
+    CERT_MANAGER_API_NOT_SERVED, CertificateMetrics, CertificateOptions,
+    GATEWAY_CERTIFICATE_PENDING, GatewayStatus, IssuedGateway, gateway_channel,
 };
 use crate::clients::{ClientMetrics, ClientOptions};
-use crate::fixture::{ControlPlane, ISTIO_NAMESPACE, Mode, NAMESPACE};
+use crate::fixture::{ControlPlane, ISTIO_NAMESPACE, Mode, NAMESPACE, certificate_settings};
 use crate::runtime_cluster::{RuntimeCluster, kubeconfig};
 
 mod certificates;
@@ -27,6 +28,7 @@ mod conditions;
 mod heartbeats;
 mod identity;
 mod installation;
+mod removal;
 mod resync;
 
 const WEBHOOKS: &str = "validatingwebhookconfigurations skr-webhook";
@@ -48,6 +50,8 @@ struct Env {
     removal_delay: Duration,
     resync: Duration,
     call_timeout: Duration,
+    /// Whether the controller of Certificates runs, too.
+    has_certificates: bool,
     running: Option<(CancellationToken, JoinHandle<()>)>,
 }
 
@@ -145,6 +149,7 @@ impl Env {
             removal_delay: Duration::ZERO,
             resync: Duration::from_mins(10),
             call_timeout: ClientOptions::default().call_timeout,
+            has_certificates: false,
             running: None,
         }
     }
@@ -196,18 +201,24 @@ impl Env {
         let leaf = authority.leaf_with(id, |it| it.use_authority_key_identifier_extension = true);
         let leaf = leaf.unwrap();
         let name = format!("{kyma}-webhook-tls");
-        let revision = self.kcp.get("certificates", ISTIO_NAMESPACE, &name);
-        let revision = revision.map_or(1, |it| it["status"]["revision"].as_u64().unwrap() + 1);
         self.kcp.store().put(&json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
             "metadata": {"name": name, "namespace": ISTIO_NAMESPACE},
             "data": {"tls.crt": STANDARD.encode(&leaf.pem), "tls.key": STANDARD.encode(leaf.key.serialize_pem())},
         }));
+        if let Some(live) = self.kcp.get("certificates", ISTIO_NAMESPACE, &name) {
+            let revision = live["status"]["revision"].as_u64().unwrap() + 1;
+            let place = (ISTIO_NAMESPACE, name.as_str());
+            self.kcp.edit("certificates", place, |it| {
+                it["status"]["revision"] = json!(revision);
+            });
+            return;
+        }
         self.kcp.store().put(&json!({
             "apiVersion": "cert-manager.io/v1", "kind": "Certificate",
             "metadata": {"name": name, "namespace": ISTIO_NAMESPACE,
                 "labels": {policy::certificates::PURPOSE_LABEL: policy::certificates::PURPOSE}},
-            "spec": {}, "status": {"revision": revision},
+            "spec": {}, "status": {"revision": 1},
         }));
     }
 
@@ -249,7 +260,8 @@ impl Env {
             metrics: self.metrics.clone(),
         };
         let token = CancellationToken::new();
-        let (_, kymas, watching) = self.kcp.kymas(&options.readiness);
+        let (of_certificates, kymas, watching) = self.kcp.kymas(&options.readiness);
+        let certificates = self.run_certificates(of_certificates, token.clone());
         let running = run(
             options,
             kymas,
@@ -258,8 +270,27 @@ impl Env {
             token.clone(),
         );
         let watching = token.clone().run_until_cancelled_owned(watching);
-        let task = tokio::spawn(async { tokio::join!(running, watching).0 });
+        let task = tokio::spawn(async { tokio::join!(running, watching, certificates).0 });
         self.running = Some((token, task));
+    }
+
+    /// Runs the controller of Certificates. Its gateway is not the one of the test.
+    fn run_certificates(
+        &self,
+        kymas: Kymas,
+        token: CancellationToken,
+    ) -> impl Future<Output = Option<()>> + Send + use<> {
+        let options = CertificateOptions {
+            client: self.kcp.client(),
+            settings: certificate_settings(),
+            readiness: Readiness::default(),
+            reporter: Reporter::from("test"),
+            metrics: CertificateMetrics::register(&mut Registry::default()),
+        };
+        let acknowledged = self.acknowledged.subscribe();
+        let running =
+            crate::certificates::run(options, kymas, gateway_channel().0, acknowledged, token);
+        OptionFuture::from(self.has_certificates.then_some(running))
     }
 
     async fn stop(&mut self) {

@@ -2,7 +2,8 @@
 //!
 //! cert-manager begins no issuance for a Certificate that is being deleted, and writes the Secret of an earlier one at the
 //! latest after [`ISSUANCE`]. Until then a finalizer keeps the Certificate, so that the next leader also finds it, and the Secret
-//! is deleted again. The finalizer is added for the deletion only; it is removed if the Kyma exists again.
+//! is deleted again. A second finalizer keeps the Certificate, which names the runtime, until the watcher is removed from there.
+//! Both are added for the deletion only, and removed if the Kyma exists again.
 
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Context;
 use crate::RECONCILE_BACKOFF;
+use crate::kyma::WATCHER_FINALIZER;
 use crate::requests::{Answer as _, deleting, patching};
 use crate::secret::ZeroizedSecret;
 
@@ -24,6 +26,9 @@ pub(in crate::certificates) const ISSUANCE: Duration = Duration::from_secs(30);
 
 /// Finalizer of a Certificate whose Secret is being deleted.
 const FINALIZER: &str = "rt-bootstrapper.kyma-project.io/certificate-secret";
+
+/// All finalizers of a Certificate that is being deleted.
+pub(super) const FINALIZERS: [&str; 2] = [FINALIZER, WATCHER_FINALIZER];
 
 impl Context {
     /// Deletes the Certificate and the Secret of a Kyma that no longer exists. A Certificate of another control plane
@@ -76,7 +81,7 @@ impl Context {
     pub(super) async fn continue_deletion(&self, name: &str) -> kube::Result<Option<Duration>> {
         let live = self.certificates.get(name).await.unless_gone()?;
         let is_marked =
-            |it: &DynamicObject| it.metadata.deletion_timestamp.is_some() && has_finalizer(it);
+            |it: &DynamicObject| it.metadata.deletion_timestamp.is_some() && has(it, FINALIZER);
         match live.filter(is_marked) {
             Some(live) => self.delete_live(name, &live).await,
             None => Ok(None),
@@ -94,6 +99,9 @@ impl Context {
         }
         if live.metadata.deletion_timestamp.is_none() {
             self.begin_deletion(live).await?;
+        } else if !has(live, FINALIZER) && has(live, WATCHER_FINALIZER) {
+            // No Secret can follow any more; the watcher is still being removed.
+            return Ok(None);
         }
         let begun = Instant::now();
         let begun = *self.unfinished().entry(name.to_owned()).or_insert(begun);
@@ -102,7 +110,7 @@ impl Context {
         if !left.is_zero() {
             return Ok(Some(left));
         }
-        self.release(live).await?;
+        self.release(live, &[FINALIZER]).await?;
         self.unfinished().remove(name);
         Ok(None)
     }
@@ -110,9 +118,11 @@ impl Context {
     async fn begin_deletion(&self, live: &DynamicObject) -> kube::Result<()> {
         let name = live.name_any();
         // An earlier attempt may have failed after this step.
-        if !has_finalizer(live) {
+        let missing = FINALIZERS.iter().filter(|it| !has(live, it));
+        let missing: Vec<&str> = missing.copied().collect();
+        if !missing.is_empty() {
             let finalizers = live.finalizers().iter().map(String::as_str);
-            let finalizers: Vec<&str> = finalizers.chain([FINALIZER]).collect();
+            let finalizers: Vec<&str> = finalizers.chain(missing).collect();
             self.set_finalizers(live, &finalizers).await?;
         }
         let deleted = self.certificates.delete(&name, &deleting(live)).await;
@@ -122,13 +132,13 @@ impl Context {
         Ok(())
     }
 
-    /// Removes the finalizer of a Certificate, if it has it.
-    pub(super) async fn release(&self, live: &DynamicObject) -> kube::Result<()> {
-        if !has_finalizer(live) {
+    /// Removes these finalizers of a Certificate, if it has one of them.
+    pub(super) async fn release(&self, live: &DynamicObject, own: &[&str]) -> kube::Result<()> {
+        let finalizers = live.finalizers().iter().map(String::as_str);
+        let others: Vec<&str> = finalizers.filter(|it| !own.contains(it)).collect();
+        if others.len() == live.finalizers().len() {
             return Ok(());
         }
-        let finalizers = live.finalizers().iter().map(String::as_str);
-        let others: Vec<&str> = finalizers.filter(|it| *it != FINALIZER).collect();
         self.set_finalizers(live, &others).await
     }
 
@@ -159,6 +169,6 @@ impl Context {
     }
 }
 
-fn has_finalizer(certificate: &DynamicObject) -> bool {
-    certificate.finalizers().iter().any(|it| it == FINALIZER)
+fn has(certificate: &DynamicObject, finalizer: &str) -> bool {
+    certificate.finalizers().iter().any(|it| it == finalizer)
 }

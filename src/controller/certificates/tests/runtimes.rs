@@ -158,7 +158,7 @@ async fn a_certificate_that_was_not_deleted_has_no_finalizer_when_its_kyma_is_cr
     let rejected = env.kcp.fault("delete certificates").status(500);
     env.kcp.delete("kymas", "one");
     until(|| rejected.hits() > 1).await;
-    assert_eq!(finalizers(), 1);
+    assert_eq!(finalizers(), 2);
     env.kcp.put(kyma("one"));
     until(|| finalizers() == 0).await;
 }

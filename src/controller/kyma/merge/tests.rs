@@ -160,3 +160,25 @@ fn a_runtime_bootstrapper_stands_for_its_runtime_while_no_kyma_has_its_runtime_i
         assert_eq!(shown(&merge.observe(change)), expected);
     }
 }
+
+/// Between two events, the runtime has no other owner and keeps its watcher.
+#[test]
+fn a_runtime_bootstrapper_is_returned_before_the_kyma_that_leaves_its_runtime() {
+    let mut merge = Merge::new("kcp");
+    merge.observe(Change::OfKyma(Event::InitDone));
+    for change in [
+        Change::OfBootstrapper(Event::Apply(bootstrapper("a"))),
+        Change::OfKyma(Event::Apply(named("k", "id-a"))),
+    ] {
+        merge.observe(change);
+    }
+    let mut change = |id| {
+        let events = merge.observe(Change::OfKyma(Event::Apply(named("k", id))));
+        events
+            .iter()
+            .map(|it| shown(std::slice::from_ref(it)))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(change("id-b"), ["*a", "+k"]);
+    assert_eq!(change("id-a"), ["+k", "-a"]);
+}

@@ -8,11 +8,13 @@ use base64::engine::general_purpose::STANDARD;
 use component_base::client::RequestMetrics;
 use component_base::readiness::Readiness;
 use kube::Client;
+use policy::certificates::{CertificateSettings, KeyAlgorithm};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use testkit::apiserver::{ApiServer, FaultHandle, Kind, Recorded, Rights, kinds};
 use testkit::pki::Authority;
 
+use crate::certificates::Settings;
 use crate::kyma::{self, KymaOptions, Kymas};
 
 /// The namespace of the controller, unless a test chooses another one.
@@ -20,6 +22,12 @@ pub(crate) const NAMESPACE: &str = "kcp-system";
 
 /// The namespace of Certificates and of the gateway's Secret.
 pub(crate) const ISTIO_NAMESPACE: &str = "istio-system";
+
+/// The Secret of the CA.
+pub(crate) const CA_SECRET: &str = "klm-watcher";
+
+/// The Secret of the gateway.
+pub(crate) const GATEWAY_SECRET: &str = "klm-istio-gateway";
 
 /// The Certificate of the gateway.
 pub(crate) const GATEWAY_CERTIFICATE: &str = "klm-watcher-gateway";
@@ -179,6 +187,27 @@ impl ControlPlane {
         let created = self.requests_of("create events");
         let reason = |it: &Recorded| it.body["reason"].as_str().unwrap().to_owned();
         created.iter().map(reason).collect()
+    }
+}
+
+/// Returns the settings of the controller of Certificates.
+pub(crate) fn certificate_settings() -> Settings {
+    Settings {
+        kyma_namespace: NAMESPACE.to_owned(),
+        gateway_namespace: NAMESPACE.to_owned(),
+        ca_secret: CA_SECRET.to_owned(),
+        gateway_secret: GATEWAY_SECRET.to_owned(),
+        gateway_certificate: GATEWAY_CERTIFICATE.to_owned(),
+        gateway_host: None,
+        grace_period: Duration::from_hours(96),
+        certificates: CertificateSettings {
+            namespace: ISTIO_NAMESPACE.to_owned(),
+            issuer: "klm-watcher-selfsigned".to_owned(),
+            algorithm: KeyAlgorithm::EcdsaP256,
+            duration: 5_184_000,
+            renew_before: 2_592_000,
+            skr_namespace: "kyma-system".to_owned(),
+        },
     }
 }
 

@@ -1,0 +1,182 @@
+//! Removal of the watcher from a runtime that no Kyma and no RuntimeBootstrapper represents any more: its Kyma was deleted, or has
+//! another runtime ID.
+//!
+//! The Certificate of the Kyma names the runtime until the removal ends, so that the next leader continues it.
+
+use std::time::Duration;
+
+use component_base::telemetry::error_chain;
+use futures::future::OptionFuture;
+use kube::api::Patch;
+use policy::certificates::{CERT_MANAGER_API_VERSION, NAME_SUFFIX};
+use tokio::time::{Instant, sleep};
+
+use super::report::{NOTHING_LEFT, Retry};
+use super::{BACKOFF, Context, PROGRESS_BACKOFF, reconcile};
+use crate::dynamic::objects;
+use crate::kyma::LeftWatcher;
+use crate::requests::{Answer as _, patching};
+
+/// Time limit of the removal from a runtime.
+const REMOVAL_LIMIT: Duration = Duration::from_mins(30);
+
+impl Context {
+    /// Stores that the watcher is being removed from the runtime of a Kyma that does not exist. Returns the removal that the caller
+    /// has to start.
+    pub(super) fn begin_removal_of(&self, kyma: &str) -> Option<LeftWatcher> {
+        let Some(id) = self.owned_by(kyma) else {
+            self.forget(kyma);
+            return None;
+        };
+        let runtimes = self.runtimes();
+        let reason = runtimes.states.get(kyma).map(|it| it.reason);
+        drop(runtimes);
+        self.begin_removal(LeftWatcher {
+            kyma: kyma.to_owned(),
+            runtime_id: id.as_str().to_owned(),
+            since: None,
+            is_removed: reason.is_some_and(|it| NOTHING_LEFT.contains(&it)),
+        })
+    }
+
+    /// Stores that the watcher is being removed. Returns the removal, unless it has begun before.
+    pub(super) fn begin_removal(&self, left: LeftWatcher) -> Option<LeftWatcher> {
+        let mut runtimes = self.runtimes();
+        let is_new = runtimes.removing.insert(left.runtime_id.clone());
+        is_new.then_some(left)
+    }
+
+    /// Removes the watcher until nothing is left, the runtime is represented again, or the time limit has passed. Then the
+    /// Certificate does not name the runtime any more.
+    pub(super) async fn remove(&self, left: LeftWatcher) {
+        // The store is closed when the process terminates.
+        if self.kymas.store.wait_until_ready().await.is_err() {
+            return;
+        }
+        let limit = Instant::now() + left.remaining(REMOVAL_LIMIT);
+        if !left.is_removed && !left.runtime_id.is_empty() {
+            self.remove_until(&left, limit).await;
+        }
+        self.release(&left, limit).await;
+        self.end_removal(&left);
+    }
+
+    async fn remove_until(&self, left: &LeftWatcher, limit: Instant) {
+        let mut attempts = 0;
+        while let Some(retry) = self.attempt(left).await {
+            let LeftWatcher {
+                kyma, runtime_id, ..
+            } = left;
+            if Instant::now() >= limit {
+                tracing::warn!(
+                    kyma,
+                    id = runtime_id,
+                    "watcher left on the runtime of a deleted Kyma: the runtime cannot be reached"
+                );
+                return;
+            }
+            let delay = retry.delay(attempts);
+            sleep(delay.unwrap_or(BACKOFF.base)).await;
+            attempts += 1;
+        }
+    }
+
+    /// Removes the watcher, unless the runtime is represented. Returns when to call again; `None` if the removal has ended.
+    async fn attempt(&self, left: &LeftWatcher) -> Option<Retry> {
+        let LeftWatcher {
+            kyma, runtime_id, ..
+        } = left;
+        let attempt = async {
+            let is_left = self.kymas.is_left(kyma, runtime_id).await?;
+            let outcome = is_left.then(|| reconcile::remove(self, kyma, runtime_id));
+            OptionFuture::from(outcome).await.transpose()
+        };
+        match attempt.await {
+            Ok(None) => None,
+            Ok(Some(outcome)) if outcome.is_removed() => None,
+            Ok(Some(outcome)) => {
+                let (reason, message) = (outcome.reason, outcome.message);
+                tracing::info!(kyma, reason, message, "removing watcher");
+                Some(outcome.retry)
+            }
+            Err(error) => {
+                let error = error_chain(&error);
+                tracing::warn!(kyma, error, "failed to remove watcher, backing off");
+                Some(Retry::Failed(None))
+            }
+        }
+    }
+
+    /// Releases the Certificate. Waits until its deletion has begun, which adds the finalizer, but not longer than until the limit.
+    async fn release(&self, left: &LeftWatcher, limit: Instant) {
+        let mut attempts = 0;
+        loop {
+            let kyma = &left.kyma;
+            let backoff = match self.is_released(left).await {
+                Ok(true) => return,
+                Ok(false) if Instant::now() >= limit => return,
+                Ok(false) => PROGRESS_BACKOFF,
+                Err(error) => {
+                    let error = error_chain(&error);
+                    tracing::warn!(kyma, error, "failed to release Certificate, backing off");
+                    BACKOFF
+                }
+            };
+            sleep(backoff.delay(attempts, fastrand::u64(..))).await;
+            attempts += 1;
+        }
+    }
+
+    async fn is_released(&self, left: &LeftWatcher) -> kube::Result<bool> {
+        let settings = &self.options.settings;
+        let (namespace, kind) = (
+            &settings.namespace,
+            (CERT_MANAGER_API_VERSION, "Certificate"),
+        );
+        let certificates = objects(&self.options.client, &settings.certificate_namespace, kind);
+        let name = format!("{}{NAME_SUFFIX}", left.kyma);
+        let Some(live) = certificates.get(&name).await.unless_gone()? else {
+            return Ok(true);
+        };
+        let Some(patch) = left.release(&live, namespace) else {
+            let is_awaited = left.is_awaited_by(&live, namespace);
+            return Ok(!is_awaited || self.kymas.has(&left.kyma));
+        };
+        let patch = Patch::Merge(&patch);
+        let patched = certificates.patch(&name, &patching(), &patch).await;
+        patched.unless_gone().map(|_| true)
+    }
+
+    /// Removes the state of a runtime, unless a Kyma represents it again.
+    fn end_removal(&self, left: &LeftWatcher) {
+        let id = &left.runtime_id;
+        let exists = self.kymas.has(&left.kyma);
+        let mut runtimes = self.runtimes();
+        runtimes.removing.remove(id);
+        let owner = runtimes.owners.get(id);
+        let is_represented = owner.is_some_and(|it| exists || *it != left.kyma);
+        if !is_represented {
+            runtimes.owners.remove(id);
+            self.claims.release(id);
+            self.heartbeats.forget(id);
+        }
+        drop(runtimes);
+        if !is_represented {
+            self.forget(&left.kyma);
+        }
+    }
+
+    /// Removes the state of a Kyma, unless it exists again.
+    fn forget(&self, kyma: &str) {
+        if self.kymas.has(kyma) {
+            return;
+        }
+        let mut runtimes = self.runtimes();
+        runtimes.noted.remove(kyma);
+        let is_known = runtimes.states.remove(kyma).is_some();
+        drop(runtimes);
+        if is_known {
+            self.changed.send_replace(());
+        }
+    }
+}
