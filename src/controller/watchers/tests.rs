@@ -10,7 +10,7 @@ use testkit::metrics::Samples;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::fixture::{ControlPlane, Mode, NAMESPACE};
+use crate::fixture::{ControlPlane, ISTIO_NAMESPACE, Mode, NAMESPACE};
 
 mod changes;
 
@@ -285,6 +285,23 @@ async fn gateways_that_appear_change_or_go_are_noticed() {
     assert!(env.route("one").is_some());
 }
 
+/// The controller reads only the Gateways of one namespace.
+#[tokio::test]
+async fn a_gateway_in_another_namespace_is_not_selected() {
+    let env = Env::started();
+    let mut other = gateway("other", "other.example");
+    other["metadata"]["namespace"] = json!(ISTIO_NAMESPACE);
+    env.kcp.store().put(&other).unwrap();
+    env.kcp.put(watcher("one"));
+    env.until_status("one", "Ready True Ready").await;
+    let spec = &env.route("one").unwrap()["spec"];
+    assert_eq!(spec["hosts"], json!(["kcp.example"]));
+    assert_eq!(spec["gateways"], json!(["kcp-system/gateway"]));
+    env.kcp.delete("gateways", "gateway");
+    env.until_status("one", "Error False WatcherGatewayNotFound")
+        .await;
+}
+
 #[tokio::test]
 async fn without_istio_the_condition_says_so_until_it_is_installed() {
     let mut env = Env::new();
@@ -333,6 +350,24 @@ async fn two_watchers_with_one_manager_are_reported() {
     // The other Watcher no longer uses the same manager.
     env.kcp.delete("watchers", "a");
     env.until_status("b", "Ready True Ready").await;
+}
+
+/// Events arrive at the same Service, whichever route Istio uses.
+#[tokio::test]
+async fn two_watchers_with_one_manager_and_one_service_are_ready() {
+    let env = Env::started();
+    for (name, created) in [("a", "2026-01-01T00:00:00Z"), ("b", "2026-01-02T00:00:00Z")] {
+        let mut watcher = watcher(name);
+        watcher["metadata"]["creationTimestamp"] = json!(created);
+        watcher["spec"]["manager"] = json!("one");
+        env.kcp.put(watcher);
+        env.until_status(name, "Ready True Ready").await;
+    }
+    let [first, second] = ["a", "b"].map(|it| env.route(it).unwrap()["spec"]["http"][0].clone());
+    assert_eq!(first["match"][0]["uri"]["prefix"], "/v2/one/event");
+    assert_eq!(first["match"], second["match"]);
+    assert_eq!(first["route"], second["route"]);
+    assert_eq!(env.kcp.events_of("ManagerConflict"), 0);
 }
 
 #[tokio::test]

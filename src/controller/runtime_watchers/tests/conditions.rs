@@ -203,6 +203,39 @@ async fn the_runtime_bootstrapper_has_a_condition_while_there_is_a_watcher() {
     assert_eq!(conditions(&env, "other"), [ours]);
 }
 
+/// Neither the next leader nor a resync writes an object that does not differ.
+#[tokio::test]
+async fn a_restart_and_a_resync_write_nothing() {
+    let mut env = Env::new();
+    env.has_certificates = true;
+    env.resync = Duration::from_secs(1);
+    let mut resource = crate::fixture::bootstrapper("one");
+    resource["status"] = json!({"runtimeID": "id-one"});
+    env.kcp.put(resource);
+    let cluster = env.install().await;
+    env.until("statuses are written", |env| {
+        let resource = env.kcp.object("runtimebootstrappers", "one").unwrap();
+        let condition = &resource["status"]["conditions"][0];
+        let certificate = env
+            .kcp
+            .get("certificates", ISTIO_NAMESPACE, "one-webhook-tls");
+        condition["type"] == "WatcherInstalled"
+            && condition["status"] == "True"
+            && env.condition("klm") == "True 1 of 1 runtimes"
+            && certificate.is_some_and(|it| it["spec"]["commonName"] == "id-one")
+    })
+    .await;
+    env.stop().await;
+    drop((env.kcp.take_requests(), cluster.take_requests()));
+    env.start();
+    // Each reconcile reads it once, and ends before the next one of the runtime begins.
+    let reads = || cluster.requests_of("get namespaces kube-system").len();
+    env.until("it is reconciled three times", |_| reads() > 3)
+        .await;
+    assert_eq!(env.kcp.writes(), [""; 0]);
+    assert_eq!(cluster.take(), [""; 0]);
+}
+
 /// KEB may create the RuntimeBootstrapper later, and the controller `direct` writes its runtime ID after that.
 #[tokio::test]
 async fn a_runtime_bootstrapper_that_appears_later_gets_its_condition_without_a_reconcile() {

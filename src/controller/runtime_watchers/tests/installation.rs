@@ -110,6 +110,26 @@ async fn the_runtime_of_a_kyma_gets_the_watcher_once() {
     assert_eq!(env.kcp.events(), [""; 0]);
 }
 
+/// Both Watchers have a webhook, which posts to the same URL. The manager gets one heartbeat.
+#[tokio::test]
+async fn two_equal_watchers_have_a_webhook_each_and_one_manager() {
+    let (env, cluster) = Env::installed().await;
+    let mut second = watcher("second");
+    second["spec"]["manager"] = json!("klm-manager");
+    env.kcp.put(second);
+    env.until("both are counted", |env| {
+        ["klm", "second"].map(|it| env.condition(it)) == ["True 1 of 1 runtimes"; 2]
+    })
+    .await;
+    assert_eq!(entries(&cluster), [entry("klm"), entry("second")]);
+    let webhooks = cluster.find(WEBHOOKS).unwrap()["webhooks"].clone();
+    for key in ["rules", "clientConfig", "objectSelector"] {
+        assert_eq!(webhooks[0][key], webhooks[1][key], "{key}");
+    }
+    let managers = cluster.find(SECRET).unwrap()["data"]["managers"].clone();
+    assert_eq!(managers, STANDARD.encode("klm-manager\n"));
+}
+
 #[tokio::test]
 async fn a_change_of_a_watcher_is_applied_to_all_runtimes_at_once() {
     let (env, one) = Env::installed().await;
