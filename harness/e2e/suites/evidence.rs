@@ -1,5 +1,5 @@
-//! A failed example leaves a folder of its own with the diagnostics of its environment, and its error in the output. No example runs after a
-//! failed clean-up.
+//! A failed example leaves a folder of its own with the diagnostics of its environment, and its error in the output. No example
+//! runs after a failed clean-up.
 
 #![cfg(test)]
 
