@@ -70,7 +70,7 @@ pub struct WebhookSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 3))]
     pub restart_pods_on_change: Option<Vec<RestartCause>>,
-    /// Additional Namespaces in which the webhook may evict Pods. They must exist.
+    /// Additional Namespaces in which the webhook may evict Pods, where they exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(max = 64),

@@ -245,7 +245,7 @@ pub(crate) struct WebhookDefaults {
     /// Keep a MutatingAdmissionPolicy on runtimes that adapts Pods while no replica of the webhook answers: on or off
     #[arg(long = "webhook-mutating-admission-policy", value_name = "SWITCH", value_parser = switch)]
     pub(crate) mutating_admission_policy: Option<bool>,
-    /// Additional Namespaces on runtimes in which the webhook may evict Pods; they must exist
+    /// Additional Namespaces on runtimes in which the webhook may evict Pods, where they exist
     #[arg(long = "webhook-pod-restart-namespaces", value_name = "NAMES", value_delimiter = ',', value_parser = namespace)]
     pub(crate) pod_restart_namespaces: Option<Vec<String>>,
 }

@@ -14,6 +14,8 @@ pub struct Reason {
     name: String,
     causes: Vec<Cause>,
     quota: bool,
+    /// Whether the reason is about a Namespace.
+    namespace: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +31,8 @@ impl Reason {
         let Ok(status) = serde_json::from_slice::<Status>(body) else {
             return Self::default();
         };
-        let causes = status.details.and_then(|it| it.causes).unwrap_or_default();
+        let details = status.details.unwrap_or_default();
+        let causes = details.causes.unwrap_or_default();
         let cause = |it: StatusCause| Cause {
             name: bounded(it.reason, is_name),
             field: bounded(it.field, is_field),
@@ -40,6 +43,7 @@ impl Reason {
             quota: status
                 .message
                 .is_some_and(|it| it.contains("exceeded quota")),
+            namespace: details.kind.as_deref() == Some("namespaces"),
         }
     }
 
@@ -55,10 +59,14 @@ impl Reason {
         fields.filter(|it| !it.is_empty())
     }
 
-    /// Returns a detail that the reason does not contain: `Forbidden` is also the reason for a missing permission.
+    /// Returns a detail that the reason does not contain: `Forbidden` is also the reason for a missing permission, and `NotFound`
+    /// for an object that does not exist.
     fn detail(&self) -> Option<&'static str> {
         if self.quota {
             return Some("a quota is exceeded");
+        }
+        if self.namespace && self.name == "NotFound" {
+            return Some("the namespace does not exist");
         }
         let terminating = self.has_cause("NamespaceTerminating");
         terminating.then_some("the namespace is being deleted")

@@ -1,10 +1,12 @@
 //! Applies a plan.
 //!
 //! Invariants: the actions of a step run concurrently, and a step of a lane starts only if all actions of the previous one
-//! succeeded. A rejected write in one lane does not stop the other lane. After any failure the next reconcile can continue.
+//! succeeded. A rejected write in one lane does not stop the other lane, and one in an additional namespace stops only the writes of
+//! the same object. After any failure the next reconcile can continue.
 
 use api::kcp::CONTROLLER_FIELD_MANAGER;
 use policy::sync::plan::{Action, Plan, Step};
+use policy::sync::status::Failure;
 use policy::sync::{Lane, Lanes};
 
 use super::metrics::DirectMetrics;
@@ -16,14 +18,17 @@ use crate::runtime_objects::{WriteFailure, Writer};
 pub(super) struct Applied {
     /// The actions that succeeded.
     pub(super) done: Vec<Action>,
-    /// Whether a write was attempted in each lane.
+    /// Whether a write was attempted in each lane. In an additional namespace only a successful one counts, since a rejected one
+    /// is repeated with each resync.
     pub(super) tried: Lanes<bool>,
     /// The first failure in each lane.
     pub(super) failures: Lanes<Option<WriteFailure>>,
+    /// The first failure of each object in an additional namespace.
+    pub(super) not_written: Vec<Failure>,
 }
 
-/// Applies the common steps, the revocations, the steps of each permitted lane, and the last actions. Stops after a failure
-/// that concerns all requests.
+/// Applies the common steps, the revocations, the steps of each permitted lane, those in additional namespaces, and the last
+/// actions. Stops after a failure that concerns all requests.
 pub(super) async fn apply(
     plan: &Plan,
     is_permitted: impl Fn(Lane) -> bool,
@@ -60,9 +65,38 @@ pub(super) async fn apply(
             return applied;
         }
     }
+    if is_permitted(Lane::Webhook) && applied.failures.webhook.is_none() {
+        apply_additional(&plan.additional, &writer, &mut applied).await;
+    }
     if applied.failures.iter().all(Option::is_none) {
         let result = writer.apply_step(&plan.last, &mut applied.done).await;
         applied.failures.webhook = result.err();
     }
     applied
+}
+
+/// Applies the actions in additional namespaces, each alone. The actions of an object end with its first failure.
+async fn apply_additional<F: Fn(&Action, bool)>(
+    steps: &[Step],
+    writer: &Writer<'_, F>,
+    applied: &mut Applied,
+) {
+    for action in steps.iter().flatten() {
+        let mut failures = applied.not_written.iter();
+        if failures.any(|it| it.target == *action.target()) {
+            continue;
+        }
+        match writer
+            .apply_step(&vec![action.clone()], &mut applied.done)
+            .await
+        {
+            Ok(()) => applied.tried.webhook = true,
+            Err(failure) => {
+                applied.not_written.push(failure.failure);
+                if failure.concerns_all_calls {
+                    return;
+                }
+            }
+        }
+    }
 }

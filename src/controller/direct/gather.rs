@@ -168,17 +168,17 @@ impl RuntimeReader<'_> {
     /// longer contains.
     pub(super) async fn installed(&self, observed: &mut Observed) -> Result<(), CallError> {
         let others = candidates(self.installation, self.names, observed);
-        let targets = self
-            .installation
-            .manifests()
-            .iter()
-            .filter(|it| it.phase != Phase::Deployment)
-            .map(|it| &it.target);
-        let reads = targets.map(|target| async move { Ok((target, self.read_one(target).await?)) });
+        let manifests = self.installation.manifests().iter();
+        let manifests = manifests.filter(|it| it.phase != Phase::Deployment);
+        let reads = manifests.map(|it| async move { Ok((it, self.read_one(&it.target).await?)) });
         let mut installed = BTreeMap::new();
-        for (target, read) in try_join_all(reads).await? {
+        for (manifest, read) in try_join_all(reads).await? {
+            let target = manifest.target.clone();
             match read {
-                Ok(Read::Found(found)) => installed.extend(found.map(|it| (target.clone(), it))),
+                Ok(Read::Found(found)) => installed.extend(found.map(|it| (target, it))),
+                Ok(Read::Forbidden(permission)) if self.names.is_additional(&manifest.target) => {
+                    observed.unread_inventory.insert(target, permission);
+                }
                 Ok(Read::Forbidden(permission)) => observed.unread.webhook.push(permission),
                 Err(failed_read) => observed.failed_reads.webhook.push(failed_read),
             }

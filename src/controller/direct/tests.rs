@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::reconcile::{Common, ReconcileRequest, reconcile};
 
+mod additional;
 mod adoption;
 mod changes;
 mod clusters;

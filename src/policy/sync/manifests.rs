@@ -1,9 +1,9 @@
 //! The manifests of the webhook, and the order in which they are installed and deleted without missing a Pod.
 //!
-//! The webhook configuration makes the API server send Pods. It is installed last, after all replicas of the desired
-//! version are available, and deleted first. If another version is serving (an upgrade or an adoption), it remains
-//! active: until the new Pods are available, Services are not changed and Roles are only extended. Not in here: YAML,
-//! which the caller parses.
+//! The webhook configuration makes the API server send Pods. It is installed after all replicas of the desired version are
+//! available, followed only by objects in additional namespaces, and deleted first. If another version is serving (an upgrade or
+//! an adoption), it remains active: until the new Pods are available, Services are not changed and Roles are only extended. Not in
+//! here: YAML, which the caller parses.
 
 use std::sync::Arc;
 

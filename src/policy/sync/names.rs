@@ -64,6 +64,13 @@ impl ObjectNames {
         })
     }
 
+    /// Returns whether an object on a runtime is in an additional namespace, which is not that of the webhook. Customers own it:
+    /// it may be missing or being deleted, and its policies may reject a write.
+    #[must_use]
+    pub fn is_additional(&self, target: &Target) -> bool {
+        target.namespace().is_some_and(|it| it != self.namespace)
+    }
+
     /// Returns kind, namespace and name of an object, for messages.
     #[must_use]
     pub fn reference(&self, kind: SourceKind) -> String {

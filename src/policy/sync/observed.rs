@@ -57,7 +57,8 @@ pub struct Observed {
     pub installed: Option<BTreeMap<Target, Value>>,
     /// Sources under earlier names that are to be deleted ([`super::plan::revoked_targets`]).
     pub earlier_sources: BTreeMap<Target, Value>,
-    /// Entries of the inventory that cannot be read, with the missing permission; it is unknown whether they exist.
+    /// Entries of the inventory, and manifests in additional namespaces, that cannot be read, with the missing permission; it is
+    /// unknown whether they exist.
     pub unread_inventory: BTreeMap<Target, String>,
 }
 

@@ -23,6 +23,7 @@ use super::manifests::{Installation, version_label};
 use super::observed::{
     DeploymentStatus, NamespaceState, ObjectIdentity, Observed, annotation, number,
 };
+use super::status::Failure;
 use super::target::Target;
 use super::{Hash, Lane, Lanes, SourceKind, managed_fields};
 
@@ -94,6 +95,9 @@ pub struct Plan {
     /// Deletions of credentials, in the lane of the configuration. They wait for no action of a lane, and no other action
     /// waits for them.
     pub revocations: Step,
+    /// Actions in additional namespaces, after the steps of the webhook lane. No other action waits for them, and their failure
+    /// is no failure of the lane. An action is applied only if those of the same object in previous steps succeeded.
+    pub additional: Vec<Step>,
     /// Actions after all others, if those succeeded: the deletion of the ownership ConfigMap.
     pub last: Step,
     /// The plan of each lane. A failure in one lane does not stop the other.
@@ -236,6 +240,8 @@ pub struct InstallationStatus {
     pub immutable_conflict: Option<Target>,
     /// A webhook configuration without a `caBundle`, which the webhook writes; until then no Pod is sent.
     pub without_ca_bundle: Option<Target>,
+    /// Objects in additional namespaces that could not be written.
+    pub not_written: Vec<Failure>,
 }
 
 /// The input that is the same for every plan of one runtime.
@@ -280,6 +286,7 @@ pub fn plan(context: Context<'_>, desired: &Desired, observed: &Observed) -> Pla
     }
     if plan.lanes.webhook.blocked.is_some() {
         plan.installation.immutable_conflict = None;
+        plan.additional.clear();
     }
     plan
 }
@@ -301,8 +308,8 @@ impl Plan {
         self.steps().next().is_none()
     }
 
-    /// Returns all steps: the common steps, the revocations, the steps of each lane in the order of [`Lane::ALL`], and the
-    /// last actions.
+    /// Returns all steps: the common steps, the revocations, the steps of each lane in the order of [`Lane::ALL`], those in
+    /// additional namespaces, and the last actions.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         let [revocations, last] =
             [&self.revocations, &self.last].map(|it| Some(it).filter(|it| !it.is_empty()));
@@ -311,6 +318,7 @@ impl Plan {
             .iter()
             .chain(revocations)
             .chain(lanes)
+            .chain(&self.additional)
             .chain(last)
     }
 

@@ -194,7 +194,11 @@ fn installed(outcome: Outcome<'_>) -> Option<ConditionVerdict> {
         return Some(condition_failed(failure));
     }
     match (deployment, outcome.deferral(Lane::Webhook)) {
-        _ if done => Some(condition_true(Reason::Installed)),
+        _ if done => Some(ConditionVerdict::new(
+            ConditionStatus::True,
+            Reason::Installed,
+            not_written(&plan.installation),
+        )),
         (DeploymentStatus::Available, _) if complete.is_none() => None,
         (_, Some(deferral)) => Some(condition_deferred(deferral)),
         (DeploymentStatus::Failed, _) => Some(condition_false(
@@ -206,6 +210,17 @@ fn installed(outcome: Outcome<'_>) -> Option<ConditionVerdict> {
             progress(&plan.installation),
         )),
     }
+}
+
+/// Returns the message about objects in additional namespaces, which are not part of the condition.
+fn not_written(installation: &InstallationStatus) -> String {
+    let failures = installation.not_written.iter();
+    let texts = failures.map(|Failure { target, message }| {
+        let namespace = target.namespace().unwrap_or_default();
+        let (kind, name) = (target.kind(), target.name());
+        format!("{kind} {namespace}/{name} not written: {message}")
+    });
+    texts.collect::<Vec<_>>().join("; ")
 }
 
 fn progress(installation: &InstallationStatus) -> String {

@@ -23,6 +23,14 @@ fn status(reason: &str, message: &str, causes: &Value) -> String {
     .to_string()
 }
 
+fn not_found(kind: &str) -> String {
+    json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound",
+        "details": {"name": "shop", "kind": kind},
+    })
+    .to_string()
+}
+
 /// Sends a GET that fails, and returns its error. Checks that exactly one request was sent.
 async fn failing(
     config: ServerConfig,
@@ -94,6 +102,8 @@ async fn a_conflict_is_transient_if_reading_again_helps(
 #[case::quota(status("Forbidden", "pods \"a\" is forbidden: exceeded quota: q", &json!([])), "Forbidden: a quota is exceeded")]
 #[case::rights(status("Forbidden", "User \"x\" cannot get", &json!([])), "Forbidden")]
 #[case::terminating(status("Forbidden", "", &json!([{"reason": "NamespaceTerminating", "field": "metadata.namespace"}])), "Forbidden: the namespace is being deleted")]
+#[case::no_namespace(not_found("namespaces"), "NotFound: the namespace does not exist")]
+#[case::another_object(not_found("rolebindings"), "NotFound")]
 #[case::fields(status("Invalid", "", &json!([{"field": "spec.a"}, {"field": "spec.b[0]"}])), "Invalid: spec.a, spec.b[0]")]
 #[case::a_reason_that_is_a_text(status("go to https://evil.example", "", &json!([{"field": "a b"}])), "no reason given")]
 #[case::html("<html>".to_owned(), "no reason given")]

@@ -166,6 +166,9 @@ impl RuntimePlan {
             if lane == Lane::Configuration && !plan.revocations.is_empty() {
                 planned.splice(..0, steps(std::slice::from_ref(&plan.revocations)));
             }
+            if lane == Lane::Webhook {
+                planned.extend(steps(&plan.additional));
+            }
             if lane == Lane::Webhook && !plan.last.is_empty() {
                 planned.extend(steps(std::slice::from_ref(&plan.last)));
             }

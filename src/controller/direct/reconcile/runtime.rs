@@ -191,6 +191,7 @@ async fn write(
     // A deletion needs only the names of the objects.
     if let (Err((installation, reason)), Goal::Sync) = (&request.installation, goal) {
         plan.lanes.webhook.steps.clear();
+        plan.additional.clear();
         let target = installation
             .deployment()
             .filter(|_| request.lanes.webhook.is_some());
@@ -216,6 +217,7 @@ async fn write(
     let deletes = goal != Goal::Sync && !plan.is_empty();
     findings.wrote = applied.tried.map(|it| it || deletes);
     log_writes(&request.name, &applied.done);
+    plan.installation.not_written.extend(applied.not_written);
     if goal == Goal::Sync && applied.failures.iter().any(Option::is_some) {
         plan.record_applied(&applied.done);
     }

@@ -75,5 +75,18 @@ pub(super) fn manifests(
             },
         }),
     ]);
+    // The order is that of the released manifests: additional namespaces are last.
+    let namespaces = settings.pod_restart_namespaces.iter().flatten();
+    all.extend(namespaces.map(|namespace| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": "rt-bootstrapper-pod-restarter-rolebinding", "namespace": namespace},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+                "name": "rt-bootstrapper-pod-restarter-role",
+            },
+            "subjects": [{"kind": "ServiceAccount", "name": "rt-bootstrapper", "namespace": "kyma-system"}],
+        })
+    }));
     Ok(all)
 }

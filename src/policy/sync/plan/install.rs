@@ -12,6 +12,7 @@ use crate::sync::manifests::{
     Manifest, ManifestAction, Phase, is_rolled_out, live, manifest_action, version_label,
 };
 use crate::sync::observed::{DeploymentStatus, Observed, annotation, number, replicas};
+use crate::sync::status::Failure;
 use crate::sync::target::Target;
 
 /// Actions on the manifests, by step.
@@ -50,6 +51,7 @@ pub(super) fn decide(context: Context<'_>, observed: &Observed, plan: &mut Plan)
     let mut immutable_conflict = None;
     let was_read = |phase| phase == Phase::Deployment || observed.installed.is_some();
     let manifests = installation.manifests().iter();
+    let manifests = manifests.filter(|it| !context.names.is_additional(&it.target));
     for manifest in manifests.filter(|it| was_read(it.phase)) {
         let target = &manifest.target;
         let live = live(manifest, observed);
@@ -92,7 +94,47 @@ pub(super) fn decide(context: Context<'_>, observed: &Observed, plan: &mut Plan)
         without_ca_bundle,
         ..installation_status(observed, install.pods.is_empty())
     };
+    if observed.installed.is_some() {
+        decide_additional(context, observed, prunes, plan);
+    }
     install
+}
+
+/// Plans the actions in additional namespaces: those on manifests, and the deletions of obsolete objects.
+fn decide_additional(context: Context<'_>, observed: &Observed, prunes: bool, plan: &mut Plan) {
+    let [mut transfers, mut applies] = [const { Step::new() }; 2];
+    let mut deletions = inventory::prune_additional(context, observed, prunes);
+    let manifests = context.installation.manifests().iter();
+    for manifest in manifests.filter(|it| context.names.is_additional(&it.target)) {
+        let target = &manifest.target;
+        if let Some(permission) = observed.unread_inventory.get(target) {
+            plan.installation.not_written.push(Failure {
+                target: target.clone(),
+                message: format!("missing permission: {permission}"),
+            });
+            continue;
+        }
+        let live = live(manifest, observed);
+        let action = manifest_action(manifest, live, true);
+        let (transfer, action) = prepared(manifest, live, action);
+        transfers.extend(transfer);
+        let object = match action {
+            ManifestAction::Recreate(object) => {
+                deletions.extend(live.map(|live| delete(target.clone(), live)));
+                object
+            }
+            ManifestAction::Apply(object) => object,
+            ManifestAction::Keep | ManifestAction::Wait | ManifestAction::ImmutableConflict => {
+                continue;
+            }
+        };
+        applies.push(Action::Apply {
+            target: target.clone(),
+            object,
+        });
+    }
+    let steps = [transfers, deletions, applies].into_iter();
+    plan.additional = steps.filter(|step| !step.is_empty()).collect();
 }
 
 /// Returns what precedes an apply: the migration of fields or the removal of match conditions. An apply follows a
@@ -192,6 +234,7 @@ fn installation_status(observed: &Observed, is_current: bool) -> InstallationSta
         replicas: live.map_or(0, replicas),
         immutable_conflict: None,
         without_ca_bundle: None,
+        not_written: Vec::new(),
     }
 }
 

@@ -63,11 +63,12 @@ pub(super) fn revoke(context: Context<'_>, desired: &Desired, observed: &Observe
 }
 
 /// Deletes obsolete objects and removes them from the inventory, webhook configurations first. Nothing is deleted
-/// unless the reconcile read the objects and the Pods of the desired version are available.
+/// unless the reconcile read the objects and the Pods of the desired version are available. See also [`prune_additional`].
 pub(super) fn prune(context: Context<'_>, observed: &Observed, is_rolled_out: bool) -> Vec<Step> {
     let mut remaining = remaining(context, observed);
     let mut steps = vec![Step::new(), Step::new()];
-    for (target, live) in present(context, observed) {
+    let own = present(context, observed).filter(|(it, _)| !context.names.is_additional(it));
+    for (target, live) in own {
         if is_rolled_out && is_obsolete(target, live) {
             let webhook = Phase::of(target) == Phase::Webhook;
             steps[usize::from(!webhook)].push(delete(target.clone(), live));
@@ -78,6 +79,19 @@ pub(super) fn prune(context: Context<'_>, observed: &Observed, is_rolled_out: bo
         steps.push(vec![write(context, marker(context, observed, &remaining))]);
     }
     steps
+}
+
+/// Deletes obsolete objects in additional namespaces. They stay in the inventory until a reconcile does not find them.
+pub(super) fn prune_additional(
+    context: Context<'_>,
+    observed: &Observed,
+    is_rolled_out: bool,
+) -> Step {
+    let additional = present(context, observed).filter(|(it, _)| context.names.is_additional(it));
+    let obsolete = additional.filter(|(target, live)| is_rolled_out && is_obsolete(target, live));
+    obsolete
+        .map(|(target, live)| delete(target.clone(), live))
+        .collect()
 }
 
 /// Returns the candidates that exist.
