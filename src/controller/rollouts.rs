@@ -46,6 +46,14 @@ pub(crate) struct Stored {
     pub(crate) status: RolloutStatus,
 }
 
+impl Stored {
+    /// Returns whether another client deleted the object or wrote its status: the watch shows another status than before, which is
+    /// not the reported one. It may also show an earlier status of the controller; a repeated write changes nothing then.
+    pub(crate) fn is_overwritten(&self, before: &Self, reported: &RolloutStatus) -> bool {
+        self.status != before.status && self.status != *reported
+    }
+}
+
 impl From<DeserializeGuard<RuntimeBootstrapperRollout>> for Stored {
     /// Converts an object. An object that cannot be deserialized pauses its rollout, because it may have been paused.
     fn from(object: DeserializeGuard<RuntimeBootstrapperRollout>) -> Self {
@@ -131,12 +139,15 @@ async fn write(
     name: &str,
     status: &RolloutStatus,
 ) -> kube::Result<()> {
-    let body = json!({
+    let mut body = json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
         "kind": KIND,
         "metadata": { "name": name },
         "status": status,
     });
+    // An apply without an empty list would keep the items of another client.
+    body["status"]["failedRuntimes"] = json!(status.failed_runtimes);
+    body["status"]["history"] = json!(status.history);
     let parameters = PatchParams::apply(CONTROLLER_FIELD_MANAGER).force();
     let patch = Patch::Apply(&body);
     let patched = objects.patch_status(name, &parameters, &patch).await;

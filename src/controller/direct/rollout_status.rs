@@ -82,20 +82,20 @@ pub(super) fn reporter(
 }
 
 impl RolloutReporter {
-    /// Sets the objects that are stored on KCP.
+    /// Sets the objects that are stored on KCP. If another client deleted an object or wrote its status, the last reported status
+    /// is written again.
     pub(super) fn set(&mut self, stored: BTreeMap<String, Stored>) {
-        if self.stored.is_none() {
-            self.reported = Lanes::from_fn(|lane| {
-                let stored = stored.get(lane.name());
-                stored.map(|it| it.status.clone()).unwrap_or_default()
-            });
-        }
-        // A deleted object is created again, with the last reported status.
         for lane in Lane::ALL {
-            let had = |it: &BTreeMap<String, Stored>| it.contains_key(lane.name());
-            if self.stored.as_ref().is_some_and(had) && !had(&stored) {
-                let reported = self.reported.get(lane).clone();
-                self.senders.get(lane).send_replace(Some(reported));
+            let of = |it: &BTreeMap<String, Stored>| it.get(lane.name()).cloned();
+            let now = of(&stored).unwrap_or_default();
+            let before = self.stored.as_ref().map(|it| of(it).unwrap_or_default());
+            let reported = self.reported.get_mut(lane);
+            match before {
+                None => *reported = now.status,
+                Some(before) if now.is_overwritten(&before, reported) => {
+                    self.senders.get(lane).send_replace(Some(reported.clone()));
+                }
+                Some(_) => {}
             }
         }
         self.stored = Some(stored);

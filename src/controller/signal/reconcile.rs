@@ -114,7 +114,11 @@ impl Reconciler {
                 Some(()) = self.events.next() => {}
                 Ok(()) = self.sources.changed() => self.observed = false,
                 Some(mut all) = self.rollouts.next() => {
-                    self.rollout = Some(all.remove(SIGNAL).unwrap_or_default());
+                    let stored = all.remove(SIGNAL).unwrap_or_default();
+                    if let Some(before) = &self.rollout {
+                        self.status.repeat(before, &stored);
+                    }
+                    self.rollout = Some(stored);
                     self.schedule.soon();
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}

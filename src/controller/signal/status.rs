@@ -60,6 +60,14 @@ impl StatusPublisher {
         (reason, None)
     }
 
+    /// Publishes the last status again, if another client deleted the object or wrote its status.
+    pub(super) fn repeat(&self, before: &Stored, now: &Stored) {
+        self.sender.send_if_modified(|published| {
+            let published = published.as_ref();
+            published.is_some_and(|it| now.is_overwritten(before, it))
+        });
+    }
+
     /// Publishes the status, if it differs from the stored status and from the last published status.
     pub(super) fn publish(
         &self,

@@ -10,7 +10,7 @@ use super::env::*;
 use crate::runtime_cluster::RuntimeCluster;
 
 /// Plural name of the rollout objects.
-const ROLLOUTS: &str = "runtimebootstrapperrollouts";
+pub(super) const ROLLOUTS: &str = "runtimebootstrapperrollouts";
 
 /// Names of the rollout objects, by lane.
 pub(super) const CONFIGURATION_LANE: &str = "configuration";

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use policy::sync::Lane;
-use serde_json::Value;
+use rstest::rstest;
+use serde_json::{Value, json};
 
 use super::env::*;
 use super::gates::{
-    CONFIGURATION_LANE, NEXT_IMAGE, WEBHOOK_LANE, is_completed, one_by_one, progress,
+    CONFIGURATION_LANE, NEXT_IMAGE, ROLLOUTS, WEBHOOK_LANE, is_completed, one_by_one, progress,
 };
 use crate::runtime_cluster::RuntimeCluster;
 
@@ -15,11 +16,10 @@ const NAMES: [&str; 2] = ["a", "b"];
 
 /// Returns the objects that the controller writes on KCP.
 fn backup(env: &Env) -> Vec<Value> {
-    let rollouts = "runtimebootstrapperrollouts";
     let mut objects = vec![
         ("configmaps", "rt-bootstrapper-direct-state"),
-        (rollouts, CONFIGURATION_LANE),
-        (rollouts, WEBHOOK_LANE),
+        (ROLLOUTS, CONFIGURATION_LANE),
+        (ROLLOUTS, WEBHOOK_LANE),
     ];
     objects.extend(NAMES.map(|it| ("runtimebootstrappers", it)));
     let stored = objects
@@ -32,14 +32,17 @@ fn revisions(env: &Env) -> [Value; 2] {
     [CONFIGURATION_LANE, WEBHOOK_LANE].map(|lane| progress(env, lane)["revision"].clone())
 }
 
+fn are_completed(env: &Env) -> bool {
+    let is_completed = |lane| is_completed(env, lane);
+    [CONFIGURATION_LANE, WEBHOOK_LANE]
+        .into_iter()
+        .all(is_completed)
+}
+
 /// Waits until both rollouts are completed with these revisions.
 async fn until_completed(env: &Env, wanted: impl Fn(&[Value; 2]) -> bool) {
     env.until("both rollouts are completed", |it| {
-        let is_completed = |lane| is_completed(it, lane);
-        wanted(&revisions(it))
-            && [CONFIGURATION_LANE, WEBHOOK_LANE]
-                .into_iter()
-                .all(is_completed)
+        wanted(&revisions(it)) && are_completed(it)
     })
     .await;
     for name in NAMES {
@@ -133,4 +136,42 @@ async fn older_sources_are_rolled_out_and_so_are_the_current_ones_after_them() {
     for cluster in &clusters {
         assert_eq!(found(cluster), before);
     }
+}
+
+fn edit(env: &Env, lane: &str, status: &Value) {
+    let before = progress(env, lane);
+    env.kcp.merge(ROLLOUTS, lane, &json!({"status": status}));
+    assert_ne!(progress(env, lane), before);
+}
+
+/// Each field from which the next leader would continue.
+#[rstest]
+#[case::step(json!({"step": "1/9"}))]
+#[case::revision(json!({"revision": "0", "completedRevision": "0"}))]
+#[case::history(json!({"history": null}))]
+#[case::failed(json!({"runtimes": {"failed": 1}, "failedRuntimes": ["a"]}))]
+#[case::not_completed(json!({"conditions": null}))]
+#[case::all(Value::Null)]
+#[tokio::test]
+async fn a_status_that_another_client_edits_is_written_again_once(#[case] status: Value) {
+    let (env, _clusters) = Env::converged(&["a"]).await;
+    let lanes = [CONFIGURATION_LANE, WEBHOOK_LANE];
+    env.until("the last statuses", |it| {
+        let is_last = |lane| progress(it, lane)["observedGeneration"] == 1;
+        are_completed(it) && lanes.into_iter().all(is_last)
+    })
+    .await;
+    let before = lanes.map(|it| progress(&env, it));
+    drop(env.kcp.take_requests());
+    // The second status is written again after the pause between two writes, in which the first one would be written twice.
+    for lane in lanes {
+        edit(&env, lane, &status);
+        env.until("written again", |it| {
+            lanes.map(|lane| progress(it, lane)) == before
+        })
+        .await;
+    }
+    let writes = env.kcp.writes_of(ROLLOUTS);
+    let written: Vec<&str> = writes.iter().map(|it| it.asked.name.as_str()).collect();
+    assert_eq!(written, lanes);
 }

@@ -1,7 +1,10 @@
 //! Tests that only the leader writes. The Lease, which selects the leader, is not tested here.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use std::num::NonZeroU32;
+use std::time::Duration;
+
+use tokio::time::sleep;
 
 use super::env::*;
 
@@ -122,4 +125,45 @@ async fn content_that_returns_during_a_pause_is_signalled_under_the_next_leader(
     env.pause(false);
     env.start().await;
     env.until_signalled(&["a", "b"]).await;
+}
+
+const ROLLOUTS: &str = "runtimebootstrapperrollouts";
+
+fn edit(env: &Env, status: &Value) {
+    env.kcp
+        .merge(ROLLOUTS, "signal", &json!({"status": status}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_another_client_edits_or_deletes_is_written_again_once() {
+    let env = Env::initialized(&["a"]).await;
+    let before = env.status();
+    let edits = [
+        json!({"completedRevision": "0"}),
+        json!({"failedRuntimes": ["a"], "runtimes": {"failed": 1}}),
+        Value::Null,
+    ];
+    for status in &edits {
+        env.forget();
+        edit(&env, status);
+        assert_ne!(env.status(), before);
+        env.quiet().await;
+        assert_eq!(env.status(), before);
+        assert_eq!(env.kcp.writes_of(ROLLOUTS).len(), 1);
+    }
+    env.kcp.delete(ROLLOUTS, "signal");
+    env.quiet().await;
+    assert_eq!(env.status()["revision"], before["revision"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_writer_of_the_status_causes_a_write_per_second() {
+    let env = Env::initialized(&["a"]).await;
+    env.forget();
+    for number in 0..600 {
+        edit(&env, &json!({"step": number.to_string()}));
+        sleep(Duration::from_millis(100)).await;
+    }
+    let writes = env.kcp.writes_of(ROLLOUTS).len();
+    assert!((50..=60).contains(&writes), "{writes}");
 }
