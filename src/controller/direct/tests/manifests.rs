@@ -39,8 +39,7 @@ pub(super) fn manifests(
     let mut all: Vec<Value> = role.into_iter().collect();
     if version == OLD_VERSION {
         all.push(json!({
-            "apiVersion": "v1", "kind": "ServiceAccount",
-            "metadata": {"name": "rt-bootstrapper-legacy", "namespace": "kyma-system"},
+            "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "rt-bootstrapper-legacy", "namespace": "kyma-system"},
         }));
     }
     let mut entry = json!({
@@ -52,8 +51,7 @@ pub(super) fn manifests(
     }
     all.extend([
         json!({
-            "apiVersion": "v1", "kind": "ServiceAccount",
-            "metadata": {"name": "rt-bootstrapper", "namespace": "kyma-system"},
+            "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "rt-bootstrapper", "namespace": "kyma-system"},
         }),
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
@@ -76,17 +74,19 @@ pub(super) fn manifests(
         }),
     ]);
     // The order is that of the released manifests: additional namespaces are last.
-    let namespaces = settings.pod_restart_namespaces.iter().flatten();
-    all.extend(namespaces.map(|namespace| {
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": {"name": "rt-bootstrapper-pod-restarter-rolebinding", "namespace": namespace},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
-                "name": "rt-bootstrapper-pod-restarter-role",
-            },
-            "subjects": [{"kind": "ServiceAccount", "name": "rt-bootstrapper", "namespace": "kyma-system"}],
-        })
-    }));
+    let namespaces = settings.pod_restart_namespaces.iter();
+    all.extend(namespaces.flatten().map(|it| restarter(it)));
     Ok(all)
+}
+
+fn restarter(namespace: &str) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": "rt-bootstrapper-pod-restarter-rolebinding", "namespace": namespace},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+            "name": "rt-bootstrapper-pod-restarter-role",
+        },
+        "subjects": [{"kind": "ServiceAccount", "name": "rt-bootstrapper", "namespace": "kyma-system"}],
+    })
 }
