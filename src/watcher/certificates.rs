@@ -227,8 +227,8 @@ impl State {
         if report.problem.is_none() && (lasts || report.generation == 0) {
             report.problem = Some(text.clone());
             report.refusals += 1;
-            let in_force = report.generation;
-            tracing::error!(error = text, in_force, "failed to reload certificates");
+            let active = report.generation;
+            tracing::error!(error = text, active, "failed to reload certificates");
         }
         self.problem = Some(text);
     }
