@@ -37,11 +37,9 @@ const BACKOFF: Backoff = Backoff {
 /// Time that is longer than all waits, so that all events are due by then.
 const EVERYTHING: Duration = Duration::from_hours(24);
 
-/// Maximum number of concurrent requests with events.
-pub const IN_FLIGHT: usize = 12;
-
-/// Maximum number of concurrent requests to one manager, so that a slow manager leaves capacity for the others.
-const IN_FLIGHT_PER_MANAGER: usize = 8;
+/// Maximum number of concurrent requests with events. A manager gets a further one only while it has fewer than are free, so
+/// that one manager has at most half of them, and several slow managers leave some to the others.
+pub const IN_FLIGHT: usize = 64;
 
 /// Time limit of the last deliveries at shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -102,7 +100,7 @@ impl Sender {
         while !cancel.is_cancelled() {
             let next = self.dispatch(&mut window);
             let next = next.unwrap_or_else(|| now() + EVERYTHING);
-            let has_capacity = window.has_capacity();
+            let has_capacity = window.free() > 0;
             tokio::select! {
                 () = cancel.cancelled() => {}
                 Some(posted) = window.posts.next() => self.settle(&mut window, posted),
@@ -153,17 +151,15 @@ impl Sender {
             });
         }
         let last_round = window.last_round;
-        while window.has_capacity() {
+        while window.free() > 0 {
             let now = now();
             // Events that are due by then may be sent.
             let horizon = if last_round { now + EVERYTHING } else { now };
+            let free = window.free();
             let (circuit, posts) = (&mut window.circuit, &window.posts_by_manager);
             let permit = |manager: &_, known| {
-                // The next attempt follows the end of one of the requests to this manager.
-                if posts
-                    .get(manager)
-                    .is_some_and(|it| *it >= IN_FLIGHT_PER_MANAGER)
-                {
+                // The next attempt follows the end of one of the requests in progress.
+                if posts.get(manager).is_some_and(|it| *it >= free) {
                     return Err(None);
                 }
                 // The last round has no time for spacing.
@@ -238,8 +234,9 @@ impl Window {
         }
     }
 
-    fn has_capacity(&self) -> bool {
-        self.posts.len() < IN_FLIGHT
+    /// Returns how many further requests may be in progress.
+    fn free(&self) -> usize {
+        IN_FLIGHT.saturating_sub(self.posts.len())
     }
 
     /// Records that a request to the manager has ended.
