@@ -1,4 +1,4 @@
-//! A flood of servers: clients that hold connections and memory, of all kinds at once, and never complete a request.
+//! A flood of servers: clients that hold connections and memory, of all kinds at once, most of which never complete a request.
 //!
 //! The clients run in their own thread, so that they do not delay the tasks of the test. A client whose connection the server
 //! closes connects again; all clients together connect again a hundred times per second.
@@ -85,13 +85,15 @@ impl Target {
         }
     }
 
-    /// Returns all kinds of clients: 1,024 silent ones, 1,000 with an incomplete header, 20 with an incomplete body of 7 MB, and
-    /// 10,000 that send one byte per second of a TLS handshake, of a header or of a body.
+    /// Returns all kinds of clients: 1,024 silent ones, 1,000 with an incomplete header, 20 with an incomplete body of 7 MB, 10,000
+    /// that send one byte per second of a TLS handshake, of a header or of a body, and 250 that send a complete request and no
+    /// further one on the connection.
     fn kinds(&self) -> Vec<Kind> {
         let start = format!("{} HTTP/1.1\r\nHost: a\r\n", self.request);
         let filled = "x".repeat(self.header_bytes.saturating_sub(start.len()));
         let header = format!("{start}A: {filled}");
         let body = format!("{start}Content-Length: 7000000\r\n\r\n");
+        let complete = format!("{start}Content-Length: 0\r\n\r\n");
         let large = body.clone() + &"x".repeat(6_999_000);
         // Most connections of a flood with TLS have no handshake, which takes as much of the client as of the server.
         let (handshakes, requests) = match &self.tls {
@@ -107,6 +109,7 @@ impl Target {
             (20, true, false, large.into_bytes()),
             (requests, true, true, start.into_bytes()),
             (requests, true, true, body.into_bytes()),
+            (250, true, false, complete.into_bytes()),
         ];
         let kind = |(count, over_tls, is_slow, sent): (_, _, _, Vec<u8>)| Kind {
             count,
@@ -145,44 +148,36 @@ struct Client {
     opening: Arc<Semaphore>,
 }
 
-/// Counts a client when it is dropped: after its first bytes, or after its first connection failed.
-struct Starting(Arc<AtomicUsize>);
-
-impl Drop for Starting {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 impl Client {
-    async fn run(self, reconnects: Arc<Semaphore>, starting: Starting) {
+    async fn run(self, reconnects: Arc<Semaphore>, started: Arc<AtomicUsize>) {
         let connecting = self.opening.acquire().await.ok();
+        let mut first = Some(&*started);
         // Errors are expected, because the server ends each connection.
-        let _ended = self.connect(connecting, Some(starting)).await;
+        let _ended = self.connect(connecting, &mut first).await;
         while let Ok(permit) = reconnects.acquire().await {
             permit.forget();
-            let _ended = self.connect(None, None).await;
+            let _ended = self.connect(None, &mut first).await;
         }
     }
 
-    /// Holds one connection until the server closes it. Drops `connecting` when it is connected, and `starting` when the bytes
-    /// are sent.
+    /// Holds one connection until the server closes it. Drops `connecting` when it is connected, and counts the client in `first`
+    /// when the server has got its first bytes or has refused them.
     async fn connect(
         &self,
         connecting: Option<SemaphorePermit<'_>>,
-        starting: Option<Starting>,
+        first: &mut Option<&AtomicUsize>,
     ) -> io::Result<()> {
         let address = self.target.address;
         match &self.target.tls {
             Some((name, config)) if self.kind.over_tls => {
                 let client = RawTlsClient::connect_tls(address, name, config.clone()).await?;
                 drop(connecting);
-                self.hold(client, starting).await
+                self.hold(client, first).await
             }
             _ => {
                 let client = RawClient::connect(address).await?;
                 drop(connecting);
-                self.hold(client, starting).await
+                self.hold(client, first).await
             }
         }
     }
@@ -190,10 +185,13 @@ impl Client {
     async fn hold(
         &self,
         mut client: RawClient<impl AsyncRead + AsyncWrite + Unpin>,
-        starting: Option<Starting>,
+        first: &mut Option<&AtomicUsize>,
     ) -> io::Result<()> {
-        client.send(&self.kind.sent).await?;
-        drop(starting);
+        let sent = client.send(&self.kind.sent).await;
+        if let Some(started) = first.take() {
+            started.fetch_add(1, Ordering::Relaxed);
+        }
+        sent?;
         client.patience = if self.kind.is_slow { SLOW } else { FOREVER };
         while client.rest().await.is_err() {
             client.send("x").await?;
@@ -220,6 +218,13 @@ impl Drop for Flood {
 impl Flood {
     /// Starts all kinds of clients of each port at once, and waits until each client has connected and sent its first bytes.
     pub async fn start(targets: impl IntoIterator<Item = Target>) -> anyhow::Result<Self> {
+        Self::start_within(STARTING, targets).await
+    }
+
+    async fn start_within(
+        limit: Duration,
+        targets: impl IntoIterator<Item = Target>,
+    ) -> anyhow::Result<Self> {
         permit_open_files()?;
         let clients: Vec<_> = targets.into_iter().flat_map(Target::clients).collect();
         let total = clients.len();
@@ -232,7 +237,7 @@ impl Flood {
             end: Some(end),
             thread: Some(thread),
         };
-        until("the start of all clients", STARTING, async || {
+        until("the start of all clients", limit, async || {
             let started = started.load(Ordering::Relaxed);
             let all = started == total;
             all.then_some(()).ok_or(format!("{started} of {total}"))
@@ -250,8 +255,7 @@ async fn run(clients: Vec<Client>, started: Arc<AtomicUsize>, ended: oneshot::Re
     let reconnects = Arc::new(Semaphore::new(0));
     let mut tasks = JoinSet::new();
     for client in clients {
-        let starting = Starting(Arc::clone(&started));
-        tasks.spawn(client.run(Arc::clone(&reconnects), starting));
+        tasks.spawn(client.run(Arc::clone(&reconnects), Arc::clone(&started)));
     }
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / RECONNECTS);
     let reconnect = async {
@@ -320,4 +324,20 @@ pub fn peak_memory_kib(process: u32) -> anyhow::Result<u64> {
     let peak = status.lines().find_map(|it| it.strip_prefix("VmHWM:"));
     let peak = peak.context("no resident memory: the process has ended")?;
     Ok(peak.trim().trim_end_matches(" kB").parse()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn flood_of_a_port_on_which_no_server_listens_does_not_start() {
+        let bound = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = bound.local_addr().unwrap();
+        drop(bound);
+        let target = Target::plain(address, "/");
+        let started = Flood::start_within(Duration::from_secs(2), [target]).await;
+        let error = started.unwrap_err().to_string();
+        assert!(error.contains(": 0 of "), "{error}");
+    }
 }
