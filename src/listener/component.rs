@@ -13,9 +13,13 @@ use http::HeaderValue;
 use prometheus_client::registry::Registry;
 use serve::BoundServer;
 use tokio_util::sync::CancellationToken;
+#[cfg(feature = "metrics")]
+use watcher_types::Heartbeat;
 use watcher_types::{EventError, HEARTBEAT_INTERVAL, PathSegment};
 
 use crate::authentication::Authentication;
+#[cfg(feature = "metrics")]
+use crate::certificate::RuntimeId;
 use crate::endpoint::{self, Endpoint};
 use crate::liveness::Liveness;
 use crate::queue::{Notifications, queue};
@@ -260,12 +264,25 @@ impl Listener {
         serve::metrics::register(registry, self.server.statistics.clone());
     }
 
-    /// Creates one series in each family of metrics, because only a series contains the labels. Used for the reference of
-    /// the project (docs/reference/metrics.md).
+    /// Creates one series in each family of metrics, those of a runtime included, because only a series contains the labels.
+    /// Used for the reference of the project (docs/reference/metrics.md).
     #[cfg(feature = "metrics")]
     #[doc(hidden)]
     pub fn create_metric_series(&self) {
         self.endpoint.metrics.create_series();
+        let heartbeat = concat!(
+            r#"{"bootId":"b1","sequence":0,"spoolDepth":0,"oldestAgeSeconds":0,"version":"1","#,
+            r#""reviewsSeen":1,"lastReviewAgeSeconds":0,"certificateNotAfter":1}"#,
+        );
+        let parsed = (
+            RuntimeId::parse("r1"),
+            Heartbeat::parse(heartbeat.as_bytes()),
+        );
+        if let (Some(runtime), Ok(heartbeat)) = parsed {
+            let _ = self
+                .liveness()
+                .heartbeat(&runtime, heartbeat, &self.endpoint.queue);
+        }
     }
 
     /// Binds the address. Connections queue in the kernel until [`BoundListener::run`].

@@ -79,8 +79,8 @@ pub(super) fn components() -> [Component; 4] {
         },
         Component {
             name: "listener",
-            about: "In the registry of the operator that embeds the library. The metrics of single runtimes (`runtime_metrics`) are not \
-                    listed.",
+            about: "In the registry of the operator that embeds the library. The metrics with the label `runtime_id` are off by default \
+                    (`runtime_metrics`).",
             metrics: listener(),
         },
     ]
@@ -125,6 +125,7 @@ fn listener() -> Vec<Metric> {
         .unwrap();
     let mut registry = Registry::default();
     listener.register_metrics(&mut registry);
+        .options(|it| it.runtime_metrics = true)
     listener.create_metric_series();
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();
