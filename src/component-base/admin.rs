@@ -12,7 +12,7 @@ use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use serve::{BoundServer, Options};
+use serve::{BoundServer, Options, Statistics};
 use tokio_util::sync::CancellationToken;
 
 use crate::listen::{ListenError, bind_server};
@@ -40,8 +40,8 @@ pub struct AdminOptions {
 /// Both servers, bound but not serving yet.
 #[derive(Debug)]
 pub struct Admin {
-    health: (BoundServer, Router),
-    metrics: (BoundServer, Router),
+    health: BoundServer,
+    metrics: BoundServer,
 }
 
 impl Admin {
@@ -49,20 +49,10 @@ impl Admin {
     ///
     /// # Errors
     /// An address cannot be bound.
-    pub fn bind(
-        options: AdminOptions,
-        readiness: Readiness,
-        metrics: Arc<Metrics>,
-    ) -> Result<Self, ListenError> {
+    pub fn bind(options: AdminOptions) -> Result<Self, ListenError> {
         Ok(Self {
-            health: (
-                bind_server(options.health, "health", server_options())?,
-                health_router(readiness),
-            ),
-            metrics: (
-                bind_server(options.metrics, "metrics", server_options())?,
-                metrics_router(metrics),
-            ),
+            health: bind_server(options.health, "health", server_options())?,
+            metrics: bind_server(options.metrics, "metrics", server_options())?,
         })
     }
 
@@ -70,19 +60,25 @@ impl Admin {
     #[must_use]
     pub fn addresses(&self) -> AdminOptions {
         AdminOptions {
-            health: self.health.0.local_addr(),
-            metrics: self.metrics.0.local_addr(),
+            health: self.health.local_addr(),
+            metrics: self.metrics.local_addr(),
         }
+    }
+
+    /// Returns the name and the counters of each server, for the metrics.
+    #[must_use]
+    pub fn statistics(&self) -> [(&'static str, Statistics); 2] {
+        [("health", &self.health), ("metrics", &self.metrics)]
+            .map(|(name, server)| (name, server.statistics()))
     }
 
     /// Serves until the token is canceled. The token should be canceled after the drain, so that kubelet and Prometheus
     /// reach the process until it ends.
-    pub async fn run(self, end: CancellationToken) {
-        let Self { health, metrics } = self;
+    pub async fn run(self, readiness: Readiness, metrics: Arc<Metrics>, end: CancellationToken) {
         // Responses that are aborted after the grace period would be aborted by the exit of the process anyway.
         let _aborted = tokio::join!(
-            health.0.run(health.1, end.clone()),
-            metrics.0.run(metrics.1, end),
+            self.health.run(health_router(readiness), end.clone()),
+            self.metrics.run(metrics_router(metrics), end),
         );
     }
 }

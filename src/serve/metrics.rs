@@ -89,7 +89,7 @@ impl Statistics {
 }
 
 #[cfg(feature = "metrics")]
-pub use self::collector::register;
+pub use self::collector::{register, register_servers};
 
 #[cfg(feature = "metrics")]
 mod collector {
@@ -105,29 +105,53 @@ mod collector {
 
     /// Registers the counters of a server as `server_…`, below the prefix of the registry. They are read at each scrape.
     pub fn register(registry: &mut Registry, statistics: Statistics) {
-        registry.register_collector(Box::new(ServerCollector(statistics)));
+        let server = (Vec::new(), statistics);
+        registry.register_collector(Box::new(ServerCollector(vec![server])));
     }
 
+    /// Registers the counters of all servers of a process as [`register`] does, with the name of each server as the label `server`.
+    pub fn register_servers(
+        registry: &mut Registry,
+        servers: impl IntoIterator<Item = (&'static str, Statistics)>,
+    ) {
+        let servers = servers.into_iter();
+        let servers = servers.map(|(name, statistics)| (vec![("server", name)], statistics));
+        registry.register_collector(Box::new(ServerCollector(servers.collect())));
+    }
+
+    /// The counters of each server, and its labels.
     #[derive(Debug)]
-    struct ServerCollector(Statistics);
+    struct ServerCollector(Vec<(Vec<(&'static str, &'static str)>, Statistics)>);
 
     impl Collector for ServerCollector {
         fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
             let mut gauge = |name, help, counter| {
-                let gauge = ConstGauge::new(self.0.get(counter));
-                let kind = gauge.metric_type();
-                gauge.encode(encoder.encode_descriptor(name, help, None, kind)?)
+                let kind = ConstGauge::new(0_u64).metric_type();
+                let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+                self.0.iter().try_for_each(|(labels, statistics)| {
+                    let value = ConstGauge::new(statistics.get(counter));
+                    value.encode(family.encode_family(labels)?)
+                })
             };
             let help = "Number of open connections";
             gauge("server_connections_open", help, Counter::Open)?;
             let help = "Memory of request bodies in flight, in blocks of 16 KiB";
             gauge("server_request_body_bytes", help, Counter::BodyBytes)?;
 
-            let mut counter = |name, help, counter| {
-                let value = ConstCounter::new(self.0.get(counter));
-                let kind = value.metric_type();
-                value.encode(encoder.encode_descriptor(name, help, None, kind)?)
+            let mut by_reason = |name, help, reasons: &[(Option<&str>, Counter)]| {
+                let kind = ConstCounter::new(0_u64).metric_type();
+                let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+                for (labels, statistics) in &self.0 {
+                    for (reason, counter) in reasons {
+                        let reason = reason.map(|it| ("reason", it));
+                        let labels: Vec<_> = labels.iter().copied().chain(reason).collect();
+                        let value = ConstCounter::new(statistics.get(*counter));
+                        value.encode(family.encode_family(&labels)?)?;
+                    }
+                }
+                Ok(())
             };
+            let mut counter = |name, help, counter| by_reason(name, help, &[(None, counter)]);
             let help = "Number of accepted connections";
             counter("server_connections_accepted", help, Counter::Accepted)?;
             let help = "Number of connections without a complete request that were closed at a limit of connections, or of bytes of headers or of answers that are not taken";
@@ -141,33 +165,25 @@ mod collector {
             let help = "Number of requests whose handler panicked";
             counter("server_handler_panics", help, Counter::Panics)?;
 
-            let mut by_reason = |name, help, reasons: &[(&str, Counter)]| {
-                let kind = ConstCounter::new(0_u64).metric_type();
-                let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-                reasons.iter().try_for_each(|(reason, counter)| {
-                    let value = ConstCounter::new(self.0.get(*counter));
-                    value.encode(family.encode_family(&[("reason", *reason)])?)
-                })
-            };
             let help = "Number of TLS handshakes that failed, by reason";
             let reasons = [
-                ("protocol", Counter::HandshakeFailures),
-                ("timeout", Counter::HandshakeTimeouts),
-                ("plain_http", Counter::PlainHttp),
-                ("no_certificate", Counter::WithoutCertificate),
+                (Some("protocol"), Counter::HandshakeFailures),
+                (Some("timeout"), Counter::HandshakeTimeouts),
+                (Some("plain_http"), Counter::PlainHttp),
+                (Some("no_certificate"), Counter::WithoutCertificate),
             ];
             by_reason("server_tls_handshake_errors", help, &reasons)?;
             let help = "Number of requests without a valid header: rejected with 400 or 431 (invalid), or incomplete at the time limit";
             let reasons = [
-                ("invalid", Counter::BadRequests),
-                ("timeout", Counter::HeaderTimeouts),
+                (Some("invalid"), Counter::BadRequests),
+                (Some("timeout"), Counter::HeaderTimeouts),
             ];
             by_reason("server_request_header_errors", help, &reasons)?;
             let help = "Number of requests whose body was rejected: with 413 (too_large), 408 (timeout) or 503 (over_budget)";
             let reasons = [
-                ("too_large", Counter::BodyTooLarge),
-                ("timeout", Counter::BodyTimeouts),
-                ("over_budget", Counter::BodyOverBudget),
+                (Some("too_large"), Counter::BodyTooLarge),
+                (Some("timeout"), Counter::BodyTimeouts),
+                (Some("over_budget"), Counter::BodyOverBudget),
             ];
             by_reason("server_request_body_errors", help, &reasons)
         }

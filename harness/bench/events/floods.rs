@@ -83,7 +83,8 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Table> {
         let mut flooding = start(number, clients, &watcher.program)?;
         until("the flood", STARTING, || async {
             let samples = watcher.program.metrics().await?;
-            let accepted = samples.count("watcher_server_connections_accepted_total");
+            let accepted =
+                samples.count(r#"watcher_server_connections_accepted_total{server="webhook"}"#);
             ensure!(accepted >= u64::from(clients), "{accepted} connections");
             anyhow::Ok(())
         })

@@ -52,15 +52,12 @@ async fn compose(arguments: &ControllerArgs) -> anyhow::Result<()> {
     // Detects invalid installations before any request to a cluster.
     let (installations, runtime_watchers) = settings::installed(arguments)?;
     let shutdown = Shutdown::on_signals()?;
-    let (meters, metrics) = Meters::new();
+    let admin = Admin::bind(arguments.process.admin())?;
+    let (meters, metrics) = Meters::new(admin.statistics());
     let readiness = Readiness::new(meters.watches.clone());
-    let admin = Admin::bind(
-        arguments.process.admin(),
-        readiness.clone(),
-        Arc::new(metrics),
-    )?;
     let ended = CancellationToken::new();
-    let admin = tokio::spawn(admin.run(ended.clone()));
+    let admin = admin.run(readiness.clone(), Arc::new(metrics), ended.clone());
+    let admin = tokio::spawn(admin);
     let options = super::client_options(NAME, arguments.kubeconfig.clone());
     let client = connect(options, &meters.requests).await?;
     let process = Process {

@@ -68,17 +68,18 @@ async fn compose(arguments: &WatcherArgs, settings: Settings) -> anyhow::Result<
     let state = State {
         outbox: outbox.clone(),
         certificates: certificates.clone(),
-        connections: server.statistics(),
     };
     let connections = server.statistics();
-    let (counters, metrics) = meters::register(state);
-    let addresses = AdminOptions {
+    let admin = Admin::bind(AdminOptions {
         health: arguments.health_probe_bind_address,
         metrics: settings.metrics,
-    };
-    let admin = Admin::bind(addresses, readiness.clone(), Arc::new(metrics))?;
+    })?;
+    let servers = admin.statistics().into_iter();
+    let servers = servers.chain([("webhook", connections.clone())]);
+    let (counters, metrics) = meters::register(state, servers);
     let ended = CancellationToken::new();
-    let admin = tokio::spawn(admin.run(ended.clone()));
+    let admin = admin.run(readiness.clone(), Arc::new(metrics), ended.clone());
+    let admin = tokio::spawn(admin);
     let parts = Parts {
         arguments,
         settings,

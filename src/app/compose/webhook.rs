@@ -59,15 +59,13 @@ async fn compose(arguments: &WebhookArgs) -> anyhow::Result<()> {
     let tls = TlsHandle::empty();
     let options = super::admission_options(tls.clone(), arguments.shutdown_delay_duration);
     let server = bind_server(arguments.webhook_bind_address, "reviews", options)?;
-    let (meters, metrics) = Meters::with_server(server.statistics());
+    let admin = Admin::bind(arguments.process.admin())?;
+    let servers = admin.statistics().into_iter();
+    let (meters, metrics) = Meters::new(servers.chain([("webhook", server.statistics())]));
     let readiness = Readiness::new(meters.failing_watches.clone());
-    let admin = Admin::bind(
-        arguments.process.admin(),
-        readiness.clone(),
-        Arc::new(metrics),
-    )?;
     let ended = CancellationToken::new();
-    let admin = tokio::spawn(admin.run(ended.clone()));
+    let admin = admin.run(readiness.clone(), Arc::new(metrics), ended.clone());
+    let admin = tokio::spawn(admin);
 
     let options = super::client_options(NAME, arguments.kubeconfig.clone());
     let parts = Parts {

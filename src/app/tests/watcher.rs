@@ -198,7 +198,7 @@ async fn kcp_receives_heartbeats_before_a_change_two_events_after_it_and_a_last_
     // A port scanner, and an API server with a wrong caBundle.
     running.send_garbage().await;
     running.reject_certificate().await;
-    let series = r#"watcher_server_tls_handshake_errors_total{reason="protocol"}"#;
+    let series = r#"watcher_server_tls_handshake_errors_total{server="webhook",reason="protocol"}"#;
     let both_failed = async || running.samples().await.exact(series) == Some(2.0);
     until("both handshakes", PATIENCE, both_failed)
         .await

@@ -186,7 +186,12 @@ async fn reviews_probes_and_scrapes_are_answered_during_a_flood_of_all_ports() {
     }
     let samples = get(env.metrics, "/metrics").await.unwrap();
     let samples = Samples::parse(&samples.body);
-    let of = |name: &str| samples.exact(&format!("rt_bootstrapper_server_{name}"));
-    assert!(of("connections_evicted_total") > Some(0.0));
-    assert_eq!(of("accept_errors_total"), Some(0.0));
+    for server in ["webhook", "health", "metrics"] {
+        let of = |name| {
+            let series = format!("rt_bootstrapper_server_{name}{{server={server:?}}}");
+            samples.exact(&series)
+        };
+        assert!(of("connections_evicted_total") > Some(0.0), "{server}");
+        assert_eq!(of("accept_errors_total"), Some(0.0), "{server}");
+    }
 }

@@ -2,6 +2,7 @@ use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt;
 use rstest::rstest;
+use serve::Counter;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tower::ServiceExt;
@@ -108,11 +109,11 @@ async fn ask_over_tcp(address: SocketAddr, path: &str) -> std::io::Result<String
 #[tokio::test]
 async fn both_listeners_answer_until_told_to_end() {
     let readiness = Readiness::default();
-    let admin = Admin::bind(loopback(), readiness.clone(), metrics()).unwrap();
+    let admin = Admin::bind(loopback()).unwrap();
     let health = admin.addresses().health;
     let scrape = admin.addresses().metrics;
     let end = CancellationToken::new();
-    let running = tokio::spawn(admin.run(end.clone()));
+    let running = tokio::spawn(admin.run(readiness.clone(), metrics(), end.clone()));
 
     readiness.drain();
     let answer = ask_over_tcp(health, "/healthz").await.unwrap();
@@ -133,9 +134,10 @@ async fn both_listeners_answer_until_told_to_end() {
 /// The number of clients is a multiple of the connection limit.
 #[tokio::test]
 async fn silent_clients_keep_no_probe_out() {
-    let admin = Admin::bind(loopback(), Readiness::default(), metrics()).unwrap();
-    let health = admin.addresses().health;
-    let running = tokio::spawn(admin.run(CancellationToken::new()));
+    let admin = Admin::bind(loopback()).unwrap();
+    let (health, [(_, statistics), _]) = (admin.addresses().health, admin.statistics());
+    let end = CancellationToken::new();
+    let running = tokio::spawn(admin.run(Readiness::default(), metrics(), end));
     let mut silent = Vec::new();
     for _ in 0..4 * CONNECTIONS {
         silent.push(TcpStream::connect(health).await.unwrap());
@@ -146,15 +148,17 @@ async fn silent_clients_keep_no_probe_out() {
     // If no silent client were evicted, the probe would wait until the first ones are closed.
     let elapsed = asked.elapsed();
     assert!(elapsed + Duration::from_secs(2) < RESPONSE, "{elapsed:?}");
+    let evicted = statistics.get(Counter::Evicted);
+    assert!(evicted >= 3 * CONNECTIONS as u64, "{evicted}");
     running.abort();
 }
 
 #[tokio::test]
 async fn silent_clients_do_not_hold_up_the_end() {
-    let admin = Admin::bind(loopback(), Readiness::default(), metrics()).unwrap();
+    let admin = Admin::bind(loopback()).unwrap();
     let health = admin.addresses().health;
     let end = CancellationToken::new();
-    let running = tokio::spawn(admin.run(end.clone()));
+    let running = tokio::spawn(admin.run(Readiness::default(), metrics(), end.clone()));
     let _silent = TcpStream::connect(health).await.unwrap();
     ask_over_tcp(health, "/healthz").await.unwrap();
 
@@ -174,7 +178,7 @@ async fn a_taken_address_is_named() {
         metrics: taken.local_addr().unwrap(),
         ..loopback()
     };
-    let error = Admin::bind(options, Readiness::default(), metrics()).unwrap_err();
+    let error = Admin::bind(options).unwrap_err();
     assert_eq!(
         error.to_string(),
         format!("failed to listen on {} for metrics", options.metrics)

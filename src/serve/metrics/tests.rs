@@ -68,3 +68,25 @@ fn every_counter_of_the_server_is_exposed() {
         assert_eq!(samples.exact(&series), Some(expected), "{series}");
     }
 }
+
+#[test]
+fn servers_of_a_process_have_their_name_as_label() {
+    let servers = ["webhook", "health"].map(|name| (name, Statistics::default()));
+    servers[1].1.add(Counter::Evicted, 7);
+    servers[1].1.add(Counter::BadRequests, 3);
+    let mut registry = Registry::with_prefix("rt");
+    register_servers(&mut registry, servers);
+    let samples = Samples::of(&registry);
+    let of = |series: &str| samples.exact(series);
+    let evicted = ["webhook", "health"].map(|name| {
+        of(&format!(
+            "rt_server_connections_evicted_total{{server={name:?}}}"
+        ))
+    });
+    assert_eq!(evicted, [Some(0.0), Some(7.0)]);
+    let invalid = r#"rt_server_request_header_errors_total{server="health",reason="invalid"}"#;
+    assert_eq!(of(invalid), Some(3.0));
+    // A scraper rejects an exposition in which a metric occurs twice.
+    let help = "# HELP rt_server_connections_evicted ";
+    assert_eq!(samples.text().matches(help).count(), 1);
+}

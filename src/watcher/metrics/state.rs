@@ -12,7 +12,6 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
-use serve::Statistics;
 
 use crate::certificates::Certificates;
 use crate::outbox::{Outbox, Report};
@@ -27,14 +26,11 @@ pub struct State {
     pub outbox: Outbox,
     /// The certificates.
     pub certificates: Certificates,
-    /// The counters of the admission endpoint.
-    pub connections: Statistics,
 }
 
 impl State {
     /// Registers the metrics.
     pub fn register(self, registry: &mut Registry) {
-        serve::metrics::register(registry, self.connections.clone());
         let last = Mutex::default();
         registry.register_collector(Box::new(StateCollector { state: self, last }));
     }

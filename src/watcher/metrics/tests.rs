@@ -8,7 +8,6 @@ use axum::http::{Request, StatusCode};
 use component_base::admin::{health_router, metrics_router};
 use component_base::metrics::{BuildInfo, Metrics};
 use component_base::readiness::Readiness;
-use serve::Statistics;
 use tower::ServiceExt as _;
 use watcher_types::NamespacedName;
 
@@ -158,7 +157,6 @@ fn the_outbox_and_the_certificates_are_read_at_a_scrape() {
         let state = State {
             outbox: outbox.clone(),
             certificates: certificates.clone(),
-            connections: Statistics::default(),
         };
         state.register(metrics.registry());
         metrics

@@ -11,6 +11,7 @@ use controller::runtime_watchers::RuntimeWatcherMetrics;
 use controller::signal::SignalMetrics;
 use controller::sources::SourceMetrics;
 use controller::watchers::WatcherMetrics;
+use serve::Statistics;
 
 use crate::compose::build_info;
 
@@ -31,13 +32,16 @@ pub(crate) struct Meters {
 }
 
 impl Meters {
-    /// Registers all metrics.
-    pub(crate) fn new() -> (Self, Metrics) {
+    /// Registers all metrics, with those of the servers of the process. The listener has its own.
+    pub(crate) fn new(
+        servers: impl IntoIterator<Item = (&'static str, Statistics)>,
+    ) -> (Self, Metrics) {
         let mut metrics = Metrics::new(PREFIX, build_info());
         let requests = RequestMetrics::register(metrics.unprefixed());
         let lease = LeaseMetrics::register(metrics.unprefixed());
         let listener = metrics.late();
         let registry = metrics.registry();
+        serve::metrics::register_servers(registry, servers);
         let meters = Self {
             requests,
             lease,

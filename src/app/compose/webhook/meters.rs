@@ -32,13 +32,15 @@ pub(crate) struct Meters {
 }
 
 impl Meters {
-    /// Registers all metrics.
-    pub(crate) fn with_server(statistics: Statistics) -> (Self, Metrics) {
+    /// Registers all metrics, with those of the servers of the process.
+    pub(crate) fn new(
+        servers: impl IntoIterator<Item = (&'static str, Statistics)>,
+    ) -> (Self, Metrics) {
         let mut metrics = Metrics::new(PREFIX, build_info());
         let requests = RequestMetrics::register(metrics.unprefixed());
         let lease = LeaseMetrics::register(metrics.unprefixed());
         let registry = metrics.registry();
-        serve::metrics::register(registry, statistics);
+        serve::metrics::register_servers(registry, servers);
         let meters = Self {
             requests,
             lease,

@@ -87,11 +87,15 @@ pub(super) fn components() -> [Component; 4] {
 }
 
 fn webhook() -> Metrics {
-    compose::webhook::meters::Meters::with_server(Statistics::default()).1
+    compose::webhook::meters::Meters::new(servers(["webhook", "health", "metrics"])).1
 }
 
 fn controller() -> Metrics {
-    compose::controller::meters::Meters::new().1
+    compose::controller::meters::Meters::new(servers(["health", "metrics"])).1
+}
+
+fn servers<const N: usize>(names: [&'static str; N]) -> [(&'static str, Statistics); N] {
+    names.map(|name| (name, Statistics::default()))
 }
 
 /// Returns the metrics of a watcher with a certificate and a waiting event.
@@ -109,9 +113,9 @@ fn watcher() -> Metrics {
     let state = State {
         outbox,
         certificates,
-        connections: Statistics::default(),
     };
-    compose::watcher::meters::register(state).1
+    let servers = servers(["webhook", "health", "metrics"]);
+    compose::watcher::meters::register(state, servers).1
 }
 
 fn listener() -> Vec<Metric> {
@@ -121,11 +125,11 @@ fn listener() -> Vec<Metric> {
     let address = ([127, 0, 0, 1], 0).into();
     let (listener, _notifications) = Listener::builder(address, "manager")
         .authentication(check)
+        .options(|it| it.runtime_metrics = true)
         .build()
         .unwrap();
     let mut registry = Registry::default();
     listener.register_metrics(&mut registry);
-        .options(|it| it.runtime_metrics = true)
     listener.create_metric_series();
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();

@@ -13,7 +13,6 @@ use component_base::metrics::{BuildInfo, Metrics};
 use component_base::readiness::Readiness;
 use rstest::rstest;
 use serde_json::json;
-use serve::Statistics;
 use tokio::runtime;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
@@ -81,7 +80,6 @@ fn probes_are_answered_while_reviews_wait_for_a_frozen_disk(
     State {
         outbox: fixture.outbox.clone(),
         certificates: secret.load(),
-        connections: Statistics::default(),
     }
     .register(metrics.registry());
     let workers = runtime::Builder::new_multi_thread()
@@ -97,9 +95,9 @@ fn probes_are_answered_while_reviews_wait_for_a_frozen_disk(
     };
     let readiness = Readiness::default();
     readiness.check("certificate").ready();
-    let admin = Admin::bind(addresses, readiness, Arc::new(metrics)).unwrap();
+    let admin = Admin::bind(addresses).unwrap();
     let (health, scraped) = (admin.addresses().health, admin.addresses().metrics);
-    workers.spawn(admin.run(CancellationToken::new()));
+    workers.spawn(admin.run(readiness, Arc::new(metrics), CancellationToken::new()));
 
     let frozen = freeze(&fixture.disk, operation);
     let reviews: Vec<_> = (0..8)
