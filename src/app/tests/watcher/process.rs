@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustls::ClientConfig;
 use serde_json::Value;
 use tempfile::TempDir;
+use testkit::flood::Target;
 use testkit::metrics::Samples;
 use testkit::pki::{Authority, client_config};
 use testkit::tls::{RawClient, RawTlsClient};
@@ -174,12 +175,7 @@ impl Running {
 
     /// Returns the response to a review for the manager `kyma`.
     pub(crate) async fn ask(&self, review: &Value) -> Value {
-        let body = review.to_string();
-        let request = format!(
-            "POST /validate/kyma HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        let answer = self.connect().await.ask(request).await.unwrap();
+        let answer = self.connect().await.ask(request(review)).await.unwrap();
         assert_eq!(answer.status, 200, "{answer:?}");
         serde_json::from_str(&answer.body).unwrap()
     }
@@ -204,12 +200,28 @@ impl Running {
         Samples::parse(&answer.body)
     }
 
-    /// Returns the peak resident memory of the process since its start, in KiB.
-    pub(crate) fn peak_memory_kib(&self) -> u64 {
-        let path = format!("/proc/{}/status", self.child.id());
-        let status = std::fs::read_to_string(path).unwrap();
-        let peak = status.lines().find_map(|it| it.strip_prefix("VmHWM:"));
-        let peak = peak.unwrap().trim().trim_end_matches(" kB");
-        peak.parse().unwrap()
+    /// Returns the ID of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
+
+    /// Returns the three ports as targets of a flood.
+    pub(crate) fn targets(&self) -> [Target; 3] {
+        let admission = Target {
+            address: local(self.webhook),
+            tls: Some(("localhost".to_owned(), self.client.clone())),
+            request: "POST /validate/kyma".to_owned(),
+            header_bytes: 15_000,
+        };
+        let [health, metrics] = [(self.health, "/healthz"), (self.metrics, "/metrics")]
+            .map(|(port, path)| Target::plain(local(port), path));
+        [admission, health, metrics]
+    }
+}
+
+/// Returns a request with a review for the manager `kyma`.
+pub(crate) fn request(review: &Value) -> String {
+    let body = review.to_string();
+    let length = body.len();
+    format!("POST /validate/kyma HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}")
 }
