@@ -38,8 +38,9 @@ const BACKOFF: Backoff = Backoff {
 const EVERYTHING: Duration = Duration::from_hours(24);
 
 /// Maximum number of concurrent requests with events. A manager gets a further one only while it has fewer than are free, so
-/// that one manager has at most half of them, and several slow managers leave some to the others.
-pub const IN_FLIGHT: usize = 64;
+/// that one manager has at most half of them, and several slow managers leave some to the others. More would be quicker for one
+/// runtime, but after an outage of KCP the watchers of all runtimes open this many connections to its gateway.
+pub const IN_FLIGHT: usize = 32;
 
 /// Time limit of the last deliveries at shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
