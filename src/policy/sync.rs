@@ -93,7 +93,8 @@ impl SourceKind {
         hash.as_deref()
     }
 
-    fn set_hash(self, status: &mut ConfigurationStatus, hash: Option<String>) {
+    /// Sets the hash of this object in a status.
+    pub fn set_hash(self, status: &mut ConfigurationStatus, hash: Option<String>) {
         match self {
             Self::PullSecret => status.pull_secret_hash = hash,
             Self::TrustBundle => status.trust_bundle_hash = hash,

@@ -2,7 +2,8 @@
 //!
 //! Invariants: the actions of a step run concurrently, and a step of a lane starts only if all actions of the previous one
 //! succeeded. A rejected write in one lane does not stop the other lane, and one in an additional namespace stops only the writes of
-//! the same object. After any failure the next reconcile can continue.
+//! the same object. A rejected write of the trust bundle stops only what depends on it, and one of the ownership ConfigMap does not
+//! stop a configuration that the ConfigMap lists already. After any failure the next reconcile can continue.
 
 use api::kcp::CONTROLLER_FIELD_MANAGER;
 use policy::sync::plan::{Action, Plan, Step};
@@ -41,25 +42,22 @@ pub(super) async fn apply(
         manager: CONTROLLER_FIELD_MANAGER,
         count: |action: &Action, is_ok| metrics.object_written(action, is_ok),
     };
+    let mut lanes = &Lane::ALL[..];
     if let Err(failure) = writer.apply(&plan.common, &mut applied.done).await {
+        let continues = plan.is_owner_recorded && !failure.concerns_all_calls;
         applied.failures = Lanes::both(Some(failure));
-        return applied;
-    }
-    for lane in Lane::ALL.into_iter().filter(|it| is_permitted(*it)) {
-        let (none, steps) = (Step::new(), &plan.lanes.get(lane).steps);
-        let revocations = match lane {
-            Lane::Configuration => &plan.revocations,
-            Lane::Webhook => &none,
-        };
-        *applied.tried.get_mut(lane) = !steps.is_empty() || !revocations.is_empty();
-        let concerns_all = |it: &WriteFailure| it.concerns_all_calls;
-        let revoked = writer.apply_step(revocations, &mut applied.done).await;
-        let mut failure = revoked.err();
-        if !failure.as_ref().is_some_and(concerns_all) {
-            let result = writer.apply(steps, &mut applied.done).await;
-            failure = WriteFailure::of(failure.into_iter().chain(result.err()));
+        if !continues {
+            return applied;
         }
-        let ends = failure.as_ref().is_some_and(concerns_all);
+        lanes = &[Lane::Configuration];
+    }
+    for lane in lanes.iter().copied().filter(|it| is_permitted(*it)) {
+        let revokes = lane == Lane::Configuration && !plan.revocations.is_empty();
+        *applied.tried.get_mut(lane) = revokes || !plan.lanes.get(lane).steps.is_empty();
+        let failures = apply_lane(&writer, plan, lane, &mut applied.done).await;
+        let before = applied.failures.get_mut(lane).take();
+        let failure = WriteFailure::of(before.into_iter().chain(failures));
+        let ends = failure.as_ref().is_some_and(|it| it.concerns_all_calls);
         *applied.failures.get_mut(lane) = failure;
         if ends {
             return applied;
@@ -99,4 +97,30 @@ async fn apply_additional<F: Fn(&Action, bool)>(
             }
         }
     }
+}
+
+/// Applies the revocations, the steps of a lane, and its fallback if a write was refused permanently. Returns the failures.
+async fn apply_lane<F: Fn(&Action, bool)>(
+    writer: &Writer<'_, F>,
+    plan: &Plan,
+    lane: Lane,
+    done: &mut Vec<Action>,
+) -> Vec<WriteFailure> {
+    let mut failures = Vec::new();
+    if lane == Lane::Configuration {
+        failures.extend(writer.apply_step(&plan.revocations, done).await.err());
+        if failures.iter().any(|it| it.concerns_all_calls) {
+            return failures;
+        }
+    }
+    let Err(failure) = writer.apply(&plan.lanes.get(lane).steps, done).await else {
+        return failures;
+    };
+    let is_refused = !failure.is_transient && !failure.concerns_all_calls;
+    failures.push(failure);
+    if is_refused && lane == Lane::Configuration {
+        let fallback = plan.fallback_after(done);
+        failures.extend(writer.apply(&fallback, done).await.err());
+    }
+    failures
 }

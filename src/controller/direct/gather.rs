@@ -3,7 +3,8 @@
 //!
 //! Invariants: the runtime is only read, and the controller's own permissions are reviewed. An object that must not be read is a
 //! missing permission, and one that the API server fails to return is a failed read; neither is an absent object, and neither
-//! concerns the other lane. Not in here: the decisions that follow from the observation.
+//! concerns the other lane or another one of the three synchronized objects. Not in here: the decisions that follow from the
+//! observation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,9 +17,9 @@ use futures::future::{join_all, try_join_all};
 use policy::sync::ObjectNames;
 use policy::sync::inventory::{candidates, is_managed_or_public};
 use policy::sync::manifests::{Installation, Phase};
-use policy::sync::observed::{ObjectIdentity, Observed, WebhookObjects};
+use policy::sync::observed::{Inaccessible, ObjectIdentity, Observed, WebhookObjects};
 use policy::sync::target::Target;
-use policy::sync::{Lane, Lanes, SourceKind};
+use policy::sync::{Lanes, SourceKind};
 use serde_json::Value;
 
 use super::rights;
@@ -52,42 +53,83 @@ enum Listed {
     FailedRead(String),
 }
 
-/// What was not read: missing permissions, and failed reads of single objects.
+/// The objects that a missing permission or a failed read concerns.
+#[derive(Clone, Copy)]
+enum Concern {
+    /// The ownership ConfigMap, which all lanes share.
+    Owner,
+    Source(SourceKind),
+    Webhook,
+}
+
+/// Missing permissions, and failed reads of single objects.
 #[derive(Default)]
-struct Unread {
-    permissions: Lanes<Vec<String>>,
+struct Obstacles {
+    missing_permissions: Lanes<Vec<String>>,
+    unread: Lanes<Vec<String>>,
     failed_reads: Lanes<Vec<String>>,
+    inaccessible: BTreeMap<SourceKind, Inaccessible>,
+}
+
+impl Obstacles {
+    /// Adds the missing permission for a read.
+    fn forbid(&mut self, concern: Concern, permission: String) {
+        match concern {
+            Concern::Owner => {
+                self.unread.configuration.push(permission.clone());
+                self.unread.webhook.push(permission);
+            }
+            Concern::Source(kind) => {
+                self.inaccessible.entry(kind).or_default().unread = Some(permission);
+            }
+            Concern::Webhook => self.unread.webhook.push(permission),
+        }
+    }
+
+    /// Adds a failed read of a single object, which is not the ownership ConfigMap.
+    fn fail(&mut self, concern: Concern, failed_read: String) {
+        match concern {
+            Concern::Source(kind) => {
+                self.inaccessible.entry(kind).or_default().failed_read = Some(failed_read);
+            }
+            Concern::Owner | Concern::Webhook => self.failed_reads.webhook.push(failed_read),
+        }
+    }
 }
 
 impl RuntimeReader<'_> {
     /// Reads all objects except the installed objects. The Deployment is the only installed object that is read.
     pub(super) async fn essentials(&self) -> Result<Observed, CallError> {
-        let (cluster, state, (objects, mut unread), listed, reviewed) = futures::try_join!(
+        let (cluster, state, (objects, mut obstacles), listed, reviewed) = futures::try_join!(
             cluster_uid(self.remote),
             namespace_state(self.remote, &self.names.namespace),
             self.objects(),
             self.trust_bundle(),
-            self.missing(),
+            self.rules(),
         )?;
         let [marker, pull_secret, configuration, deployment] = objects;
         let mut bundle = None;
+        let concern = Concern::Source(SourceKind::TrustBundle);
         match listed {
             Some(Listed::Found(version, object)) => bundle = Some((version, object)),
-            Some(Listed::Forbidden(it)) => unread.permissions.configuration.push(it),
-            Some(Listed::FailedRead(it)) => unread.failed_reads.configuration.push(it),
+            Some(Listed::Forbidden(it)) => obstacles.forbid(concern, it),
+            Some(Listed::FailedRead(it)) => obstacles.fail(concern, it),
             None => {}
         }
-        let (missing_permissions, unreviewed) = reviewed;
-        unread.failed_reads.webhook.extend(unreviewed);
+        match reviewed {
+            Ok(rules) => self.add_missing(rules.as_ref(), &mut obstacles),
+            Err(unreviewed) => obstacles.fail(Concern::Webhook, unreviewed),
+        }
         let (trust_bundles, trust_bundle) = bundle.unzip();
         Ok(Observed {
             cluster,
             marker,
             namespace: state,
             trust_bundles,
-            missing_permissions,
-            unread: unread.permissions,
-            failed_reads: unread.failed_reads,
+            missing_permissions: obstacles.missing_permissions,
+            unread: obstacles.unread,
+            failed_reads: obstacles.failed_reads,
+            inaccessible: obstacles.inaccessible,
             pull_secret,
             trust_bundle: trust_bundle.flatten(),
             configuration,
@@ -101,43 +143,37 @@ impl RuntimeReader<'_> {
 
     /// Reads the owner marker, the pull Secret, the configuration ConfigMap and the Deployment. Returns the objects
     /// and what was not read. Without the marker, the identity of the cluster is not verified.
-    async fn objects(&self) -> Result<([Option<Value>; 4], Unread), CallError> {
+    async fn objects(&self) -> Result<([Option<Value>; 4], Obstacles), CallError> {
         let marker = Target::config_map(&self.names.namespace, OWNER_CONFIG_MAP);
-        let source = |kind| self.names.target(kind, None);
-        let targets: [(&[Lane], Option<Target>); 4] = [
-            (&Lane::ALL, Some(marker)),
-            (&[Lane::Configuration], source(SourceKind::PullSecret)),
-            (&[Lane::Configuration], source(SourceKind::Configuration)),
-            (&[Lane::Webhook], self.installation.deployment().cloned()),
+        let source = |kind| (Concern::Source(kind), self.names.target(kind, None));
+        let deployment = self.installation.deployment().cloned();
+        let targets = [
+            (Concern::Owner, Some(marker)),
+            source(SourceKind::PullSecret),
+            source(SourceKind::Configuration),
+            (Concern::Webhook, deployment),
         ];
-        let reads = targets.iter().map(|(lanes, target)| async move {
-            match target {
-                Some(target) if lanes.len() > 1 => read(self.remote, target).await.map(Ok),
-                Some(target) => self.read_one(target).await,
-                None => Ok(Ok(Read::Found(None))),
+        let reads = targets.iter().map(|(concern, target)| async move {
+            match (concern, target) {
+                (Concern::Owner, Some(target)) => read(self.remote, target).await.map(Ok),
+                (_, Some(target)) => self.read_one(target).await,
+                (_, None) => Ok(Ok(Read::Found(None))),
             }
         });
-        let mut unread = Unread::default();
+        let mut obstacles = Obstacles::default();
         let mut objects = [const { None }; 4];
         let reads = try_join_all(reads).await?;
-        for ((object, (lanes, _)), read) in objects.iter_mut().zip(&targets).zip(reads) {
-            let (texts, text) = match read {
-                Ok(Read::Found(found)) => {
-                    *object = found;
-                    continue;
-                }
-                Ok(Read::Forbidden(permission)) => (&mut unread.permissions, permission),
-                Err(failed_read) => (&mut unread.failed_reads, failed_read),
-            };
-            for lane in *lanes {
-                texts.get_mut(*lane).push(text.clone());
+        for ((object, (concern, _)), read) in objects.iter_mut().zip(&targets).zip(reads) {
+            match read {
+                Ok(Read::Found(found)) => *object = found,
+                Ok(Read::Forbidden(permission)) => obstacles.forbid(*concern, permission),
+                Err(failed_read) => obstacles.fail(*concern, failed_read),
             }
         }
-        Ok((objects, unread))
+        Ok((objects, obstacles))
     }
 
-    /// Reads an object. The inner error is one that concerns this object only: it blocks the lane of the object, so that the other
-    /// lane does not wait for it.
+    /// Reads an object. The inner error is one that concerns this object only, so that other objects do not wait for it.
     async fn read_one(&self, target: &Target) -> Result<Result<Read, String>, CallError> {
         match read(self.remote, target).await {
             Err(error) if error.concerns_one_object() => Ok(Err(failed_read(target, &error))),
@@ -336,34 +372,41 @@ impl RuntimeReader<'_> {
         }
     }
 
-    /// Returns the missing permissions, and the error of a review that fails alone. If the review is rejected, the results of the
-    /// writes show them. The webhook does not rely on that, because a rejected write counts as a failure of its rollout.
-    async fn missing(&self) -> Result<(Lanes<Vec<String>>, Option<String>), CallError> {
-        let namespace = &self.names.namespace;
-        let marker = Target::config_map(namespace, OWNER_CONFIG_MAP);
-        let kinds = [
-            SourceKind::Configuration,
-            SourceKind::PullSecret,
-            SourceKind::TrustBundle,
-        ];
-        let targets = kinds.map(|kind| self.names.target(kind, Some(TRUST_BUNDLE_VERSIONS[0])));
-        let review = rights::rules_review(namespace);
-        let rules = match self.remote.post(rights::RULES_REVIEWS, &review).await {
-            Err(CallError::Refused { .. }) => return Ok((Lanes::default(), None)),
+    /// Reviews the permissions; `None` if the review is rejected: then the results of the writes show missing permissions. The
+    /// inner error is that of a review that fails alone. The webhook does not rely on the writes, because a rejected write
+    /// counts as a failure of its rollout.
+    async fn rules(&self) -> Result<Result<Option<rights::Rules>, String>, CallError> {
+        let review = rights::rules_review(&self.names.namespace);
+        match self.remote.post(rights::RULES_REVIEWS, &review).await {
+            Err(CallError::Refused { .. }) => Ok(Ok(None)),
             Err(error) if error.concerns_one_object() => {
                 let failed_read = format!("review of permissions: {}", error_chain(&error));
-                return Ok((Lanes::default(), Some(failed_read)));
+                Ok(Err(failed_read))
             }
-            response => response?,
+            // Parsed here, because the response is large and the other requests may still be pending.
+            response => response.map(|it| Ok(Some(rights::Rules::read(it)))),
+        }
+    }
+
+    /// Adds the permissions that are missing according to a review.
+    fn add_missing(&self, rules: Option<&rights::Rules>, obstacles: &mut Obstacles) {
+        let Some(rules) = rules else {
+            return;
         };
-        // Parsed here, because the response is large and the other requests may still be pending.
-        let rules = rights::Rules::read(rules);
+        let marker = Target::config_map(&self.names.namespace, OWNER_CONFIG_MAP);
         let manifests = self.installation.manifests().iter().map(|it| &it.target);
-        let missing = Lanes {
-            configuration: rules.missing([&marker].into_iter().chain(targets.iter().flatten())),
+        obstacles.missing_permissions = Lanes {
+            configuration: rules.missing([&marker]),
             webhook: rules.missing([&marker].into_iter().chain(manifests)),
         };
-        Ok((missing, None))
+        for kind in SourceKind::ALL {
+            let target = self.names.target(kind, Some(TRUST_BUNDLE_VERSIONS[0]));
+            let missing = rules.missing(&target);
+            if !missing.is_empty() {
+                let inaccessible = obstacles.inaccessible.entry(kind).or_default();
+                inaccessible.missing_permissions = missing;
+            }
+        }
     }
 }
 

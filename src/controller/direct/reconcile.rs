@@ -232,6 +232,8 @@ fn lane_report(access: Access, lane: Lane, plan: &Plan, findings: &Findings) -> 
     let is_broken = lane == Lane::Webhook
         && (installed.deployment == DeploymentStatus::Failed
             || installed.immutable_conflict.is_some());
+    // All that can be written is written, and the rollout does not wait for the rest.
+    let is_inaccessible = lane == Lane::Configuration && plan.has_inaccessible();
     let result = match (failure, access) {
         (Some(failure), _) if failure.is_transient => LaneResult::Interrupted,
         (Some(_), _) => LaneResult::Failed,
@@ -245,7 +247,8 @@ fn lane_report(access: Access, lane: Lane, plan: &Plan, findings: &Findings) -> 
         result,
         wrote: false,
         // Pods become ready without another write, so the status is read again.
-        needs_requeue: is_progressing && !is_broken && plan.lanes.get(lane).steps.is_empty(),
+        needs_requeue: is_inaccessible
+            || (is_progressing && !is_broken && plan.lanes.get(lane).steps.is_empty()),
         retry_after: failure.and_then(|it| it.retry_after),
     }
 }

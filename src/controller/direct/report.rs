@@ -39,7 +39,7 @@ pub(super) fn status(
             .or_else(|| previous.cluster_uid.clone()),
         configuration: applied.map_or_else(
             || previous.configuration.clone(),
-            |plan| Some(content(previous.configuration.as_ref(), &plan.hashes, &now)),
+            |plan| Some(content(previous.configuration.as_ref(), plan, &now)),
         ),
         webhook: observed
             .filter(|plan| plan.lanes.webhook.blocked.is_none())
@@ -50,17 +50,23 @@ pub(super) fn status(
     }
 }
 
-fn content(
-    previous: Option<&ConfigurationStatus>,
-    current: &ConfigurationStatus,
-    now: &str,
-) -> ConfigurationStatus {
-    let mut next = current.clone();
+fn content(previous: Option<&ConfigurationStatus>, plan: &Plan, now: &str) -> ConfigurationStatus {
+    let mut next = hashes(plan, previous);
     next.last_update_time = previous.and_then(|it| it.last_update_time.clone());
     if previous != Some(&next) || next.last_update_time.is_none() {
         next.last_update_time = Some(now.to_owned());
     }
     next
+}
+
+/// Returns the hashes on the runtime. That of an object that was not read remains as last observed.
+fn hashes(plan: &Plan, previous: Option<&ConfigurationStatus>) -> ConfigurationStatus {
+    let mut hashes = plan.hashes.clone();
+    for kind in plan.unread() {
+        let reported = previous.and_then(|it| kind.hash(it));
+        kind.set_hash(&mut hashes, reported.map(str::to_owned));
+    }
+    hashes
 }
 
 /// Returns whether a plan was stopped before it changed any of the three objects.
@@ -69,7 +75,8 @@ fn is_unchanged(plan: &Plan, outcome: Outcome<'_>, previous: Option<&Configurati
         return false;
     }
     let reported = |kind: SourceKind| previous.and_then(|it| kind.hash(it));
-    let is_reported = |kind: SourceKind| kind.hash(&plan.hashes) == reported(kind);
+    let current = hashes(plan, previous);
+    let is_reported = |kind: SourceKind| kind.hash(&current) == reported(kind);
     let is_same = SourceKind::ALL.into_iter().all(is_reported);
     outcome.goal != Goal::Sync || (plan.writes_configuration && is_same)
 }

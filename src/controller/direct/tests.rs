@@ -16,6 +16,7 @@ mod env;
 mod failures;
 mod faults;
 mod gates;
+mod isolation;
 mod leaving;
 mod manifests;
 mod next_leader;

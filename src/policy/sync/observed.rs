@@ -7,6 +7,7 @@ use std::fmt;
 use api::names::{PULL_SECRET_COPY_LABEL, SECRET_MANAGER};
 use serde_json::Value;
 
+use super::SourceKind;
 use super::lane::{Lane, Lanes};
 use super::managed_fields;
 use super::target::Target;
@@ -36,12 +37,14 @@ pub struct Observed {
     /// served.
     pub trust_bundles: Option<String>,
     /// Permissions that are missing in each lane, each as `verb resource.group`. Permissions for objects of all lanes
-    /// are in every lane.
+    /// are in every lane, those for the three objects are in `inaccessible`.
     pub missing_permissions: Lanes<Vec<String>>,
     /// Missing permissions for reading; it is unknown whether the objects exist.
     pub unread: Lanes<Vec<String>>,
     /// Failed reads of single objects, each with its error; it is unknown whether the objects exist.
     pub failed_reads: Lanes<Vec<String>>,
+    /// Those of the three objects that cannot be read or written.
+    pub inaccessible: BTreeMap<SourceKind, Inaccessible>,
     /// The pull Secret.
     pub pull_secret: Option<Value>,
     /// The ClusterTrustBundle.
@@ -71,6 +74,34 @@ impl Observed {
     /// Returns whether an object of a lane may exist that was not read.
     pub(super) fn is_partly_unread(&self, lane: Lane) -> bool {
         !self.unread.get(lane).is_empty() || !self.failed_reads.get(lane).is_empty()
+    }
+
+    /// Returns whether one of the three objects was not read, so that it may exist.
+    pub(super) fn is_unread(&self, kind: SourceKind) -> bool {
+        let inaccessible = self.inaccessible.get(&kind);
+        inaccessible.is_some_and(Inaccessible::is_unread)
+    }
+
+    /// Returns whether the API of ClusterTrustBundles is not served. It is unknown if the list of them failed.
+    pub(super) fn serves_no_trust_bundles(&self) -> bool {
+        self.trust_bundles.is_none() && !self.is_unread(SourceKind::TrustBundle)
+    }
+}
+
+/// Reasons why one of the three objects cannot be read or written. They concern no other object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inaccessible {
+    /// Missing permissions, each as `verb resource.group`.
+    pub missing_permissions: Vec<String>,
+    /// The missing permission for reading; it is unknown whether the object exists.
+    pub unread: Option<String>,
+    /// The failed read with its error; it is unknown whether the object exists.
+    pub failed_read: Option<String>,
+}
+
+impl Inaccessible {
+    fn is_unread(&self) -> bool {
+        self.unread.is_some() || self.failed_read.is_some()
     }
 }
 
@@ -139,6 +170,7 @@ impl fmt::Debug for Observed {
             .field("missing_permissions", &self.missing_permissions)
             .field("unread", &self.unread)
             .field("failed_reads", &self.failed_reads)
+            .field("inaccessible", &self.inaccessible)
             .finish_non_exhaustive()
     }
 }

@@ -3,18 +3,17 @@
 //!
 //! Invariants: a failed preflight check yields no actions; no difference yields no actions; a source that never
 //! existed, is missing, unmanaged or invalid yields no change of its object's content; objects that a document requires
-//! are written before it; no document is left that requires an object that the plan replaces.
+//! are written before it; no document is left that requires an object that the plan replaces, unless it cannot be read or written.
 
 use std::fmt;
 use std::sync::Arc;
 
 use api::bootstrapper::ConfigurationStatus;
 use api::kcp::{CONTENT_HASH, CONTROLLER_FIELD_MANAGER, KIM_FIELD_MANAGER, MANIFEST_HASH};
-use jiff::Timestamp;
 use serde_json::Value;
 
 use super::ObjectNames;
-use super::compatibility::{IncompatibleVersion, RunningWebhook, parse_version};
+use super::compatibility::{RunningWebhook, parse_version};
 use super::desired::Desired;
 use super::diff::remove_conditions_patch;
 use super::identity::{IdentityError, IdentityRecord, Owner, verify_identity};
@@ -25,15 +24,18 @@ use super::observed::{
 };
 use super::status::Failure;
 use super::target::Target;
-use super::{Hash, Lane, Lanes, SourceKind, managed_fields};
+use super::{Lane, Lanes, managed_fields};
 
+mod access;
 mod content;
+mod deferred;
 mod deletion;
 mod install;
 mod inventory;
 mod requirements;
 pub mod watcher;
 
+pub use deferred::SyncDeferred;
 pub use deletion::{plan_deletion, plan_orphan};
 pub use inventory::revoked_targets;
 
@@ -102,6 +104,11 @@ pub struct Plan {
     pub last: Step,
     /// The plan of each lane. A failure in one lane does not stop the other.
     pub lanes: Lanes<LanePlan>,
+    /// The steps of the configuration that do not depend on the trust bundle, see [`Plan::fallback_after`].
+    pub fallback: Vec<Step>,
+    /// Whether the ownership ConfigMap names this runtime and lists the objects of the configuration that are applied, so that
+    /// the lane does not depend on the common steps.
+    pub is_owner_recorded: bool,
     /// Reason why nothing may be written in any lane; if set, there are no steps.
     pub blocked: Option<Blocked>,
     /// Reasons why objects of the configuration cannot be synchronized.
@@ -145,80 +152,6 @@ pub enum Blocked {
     /// The API server returns errors for single objects.
     #[error("failed to read {}", .0.join(", "))]
     FailedReads(Vec<String>),
-}
-
-/// Reason why an object of the configuration cannot be synchronized.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SyncDeferred {
-    /// The source cannot be read or is invalid.
-    #[error("invalid source {}: {reason}", .kind.name())]
-    InvalidSource {
-        /// The source.
-        kind: SourceKind,
-        /// The cause, without secret content.
-        reason: String,
-    },
-    /// The running webhook does not support a key of the document.
-    #[error("configuration document not written")]
-    IncompatibleWebhookVersion(#[source] IncompatibleVersion),
-    /// The runtime does not serve ClusterTrustBundles.
-    #[error("the runtime does not serve the API of ClusterTrustBundles")]
-    TrustBundleAPINotServed,
-    /// The source is missing; its copy is deleted after the grace period.
-    #[error(
-        "{object} was deleted on KCP: its copy on the runtime is deleted at {}, unless the source is created again \
-before",
-        .at.strftime("%FT%TZ")
-    )]
-    DeletionPending {
-        /// The source.
-        object: String,
-        /// The hash of the synchronized content.
-        hash: Hash,
-        /// The end of the grace period.
-        at: Timestamp,
-    },
-    /// The source does not exist and was never synchronized.
-    #[error("{object} not found on KCP: {}", not_found_consequence(*.kind))]
-    SourceNotFound {
-        /// The source.
-        kind: SourceKind,
-        /// The source, for messages.
-        object: String,
-    },
-}
-
-/// Returns the consequence of a source that does not exist.
-fn not_found_consequence(kind: SourceKind) -> &'static str {
-    match kind {
-        SourceKind::PullSecret | SourceKind::TrustBundle => {
-            "an existing copy on the runtime is not changed"
-        }
-        SourceKind::Configuration => {
-            "an existing copy on the runtime is not changed, and the webhook does not become ready without one"
-        }
-    }
-}
-
-impl SyncDeferred {
-    /// Returns whether the runtime has the desired object despite this cause.
-    fn is_satisfied(&self) -> bool {
-        matches!(
-            self,
-            Self::DeletionPending { .. } | Self::SourceNotFound { .. }
-        )
-    }
-
-    /// Returns the order of causes in a condition; the lowest value determines the reason.
-    pub(super) fn rank(&self) -> u8 {
-        match self {
-            Self::DeletionPending { .. } => 0,
-            Self::InvalidSource { .. } => 1,
-            Self::IncompatibleWebhookVersion(_) => 2,
-            Self::TrustBundleAPINotServed => 3,
-            Self::SourceNotFound { .. } => 4,
-        }
-    }
 }
 
 /// The status of an installation.
@@ -270,7 +203,9 @@ pub fn plan(context: Context<'_>, desired: &Desired, observed: &Observed) -> Pla
     }
     let mut plan = Plan::default();
     inventory::record_owner(context, observed, &mut plan);
-    let mut changes = content::decide(context, desired, observed, &mut plan);
+    let inaccessible = observed.inaccessible.keys().copied().collect();
+    let mut changes = content::decide(context, desired, observed, &inaccessible, &mut plan);
+    plan.fallback = access::fallback(context, desired, observed, &changes);
     let install = install::decide(context, observed, &mut plan);
     plan.revocations = inventory::revoke(context, desired, observed);
     plan.revocations.append(&mut changes.revocations);
@@ -283,7 +218,10 @@ pub fn plan(context: Context<'_>, desired: &Desired, observed: &Observed) -> Pla
         plan.writes_configuration = false;
         plan.hashes = plan.hashes_before.clone();
         plan.revocations.clear();
+        plan.fallback.clear();
     }
+    let steps = &plan.lanes.configuration.steps;
+    plan.is_owner_recorded = inventory::is_recorded(context, observed, steps);
     if plan.lanes.webhook.blocked.is_some() {
         plan.installation.immutable_conflict = None;
         plan.additional.clear();
@@ -390,11 +328,10 @@ fn preflight(context: Context<'_>, observed: &Observed) -> Result<(), Blocked> {
     }
     let lacks = |lane| !observed.missing_permissions_in(lane).is_empty();
     if Lane::ALL.into_iter().all(lacks) {
-        return check_permissions(
-            &Lane::ALL
-                .map(|lane| observed.missing_permissions_in(lane))
-                .concat(),
-        );
+        let of_lanes = Lane::ALL.map(|lane| observed.missing_permissions_in(lane));
+        let of_objects = observed.inaccessible.values().flat_map(access::missing);
+        let missing = of_lanes.into_iter().flatten().chain(of_objects);
+        return check_permissions(&missing.collect::<Vec<_>>());
     }
     Ok(())
 }

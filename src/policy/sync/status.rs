@@ -251,7 +251,9 @@ fn synchronized(outcome: Outcome<'_>) -> Option<ConditionVerdict> {
         outcome.deferral(Lane::Configuration),
         plan.deferred.iter().min_by_key(|it| it.rank()),
     ) {
-        (Some(deferral), _) if plan.writes_configuration => condition_deferred(deferral),
+        (Some(deferral), _) if plan.writes_configuration && !plan.has_inaccessible() => {
+            condition_deferred(deferral)
+        }
         (_, Some(deferred)) => condition_false(deferred.into(), messages(&plan.deferred)),
         _ => condition_true(Reason::Synchronized),
     };

@@ -1,6 +1,7 @@
 //! Golden tables for every decision, and properties against interpreters: of the API server of a runtime, and of a
 //! KIM that acknowledges signals at any time.
 
+mod access;
 mod additional;
 mod adoption;
 mod api_server;

@@ -9,7 +9,7 @@ use api::kcp::{CONTENT_HASH, MANIFEST_HASH, OWNER_CONFIG_MAP};
 use component_base::telemetry::error_chain;
 use policy::sync::manifests::Installation;
 use policy::sync::observed::Observed;
-use policy::sync::plan::{Action, Step};
+use policy::sync::plan::{Action, Step, SyncDeferred};
 use policy::sync::status::{Deferral, LaneOutcome, Outcome};
 use policy::sync::target::Target;
 use policy::sync::{Lane, ObjectNames, SourceKind, differing_fields};
@@ -55,7 +55,7 @@ pub struct RuntimePlan {
 pub struct PlannedLane {
     /// Name of the lane.
     pub name: &'static str,
-    /// Reason why the lane must not be written.
+    /// Reason why the lane, or an object of it, must not be written.
     pub blocked: Option<String>,
     /// Steps in order; the writes of a step run concurrently.
     pub steps: Vec<Vec<PlannedWrite>>,
@@ -156,11 +156,20 @@ impl RuntimePlan {
         if self.blocked.is_some() {
             return;
         }
-        self.held = plan.deferred.iter().map(|it| error_chain(it)).collect();
+        let (inaccessible, held): (Vec<_>, Vec<_>) =
+            plan.deferred.iter().partition(|it| it.is_inaccessible());
+        let texts = |of: Vec<&SyncDeferred>| -> Vec<String> {
+            of.into_iter().map(|it| error_chain(it)).collect()
+        };
+        let inaccessible = texts(inaccessible);
+        self.held = texts(held);
         self.common = steps(&plan.common);
         for lane in Lane::ALL {
             let planned = plan.lanes.get(lane);
             let blocked = planned.blocked.as_ref().map(|it| error_chain(it));
+            let unsynchronized = Some(inaccessible.join("; "));
+            let unsynchronized =
+                unsynchronized.filter(|it| lane == Lane::Configuration && !it.is_empty());
             let failure = outcome.failures.get(lane).map(|it| it.message.clone());
             let mut planned = steps(&planned.steps);
             if lane == Lane::Configuration && !plan.revocations.is_empty() {
@@ -174,7 +183,7 @@ impl RuntimePlan {
             }
             self.lanes.push(PlannedLane {
                 name: lane.name(),
-                blocked: blocked.or(failure),
+                blocked: blocked.or(failure).or(unsynchronized),
                 steps: planned,
             });
         }

@@ -4,6 +4,7 @@ use api::bootstrapper::ConfigurationStatus;
 use api::kcp::{CONTENT_HASH, CONTROLLER_FIELD_MANAGER, OWNER_CONFIG_MAP, REQUIRES_NONE};
 use serde_json::{Map, Value, json};
 
+use super::access::{ObjectKinds, check_access, unmet_requirements};
 use super::requirements::refresh_requirements;
 use super::{
     Action, Arc, Context, Plan, Step, SyncDeferred, annotation, delete, is_owned, migrate_fields,
@@ -28,6 +29,8 @@ pub(super) struct Changes {
     pub(super) transfers: Vec<Action>,
     pub(super) deletes_before_recreate: Vec<Action>,
     pub(super) parts: Vec<Action>,
+    /// Removals of keys from the document. They follow the other objects, since a document that is kept keeps its keys.
+    pub(super) patches: Vec<Action>,
     pub(super) document: Vec<Action>,
     pub(super) removals: Vec<Action>,
 }
@@ -41,6 +44,7 @@ impl Changes {
             self.transfers,
             self.deletes_before_recreate,
             self.parts,
+            self.patches,
             self.document,
             self.removals,
         ]);
@@ -48,7 +52,13 @@ impl Changes {
     }
 
     /// Deletes a pull Secret that the live document requires before all other writes, unless these only end the requirement.
-    fn release(&mut self, context: Context<'_>, desired: &Desired, observed: &Observed) {
+    fn release(
+        &mut self,
+        context: Context<'_>,
+        desired: &Desired,
+        observed: &Observed,
+        inaccessible: &ObjectKinds,
+    ) {
         let is_secret = |it: &Action| kind_of(it.target()) == Some(SourceKind::PullSecret);
         if !self.removals.iter().any(is_secret) {
             return;
@@ -59,10 +69,16 @@ impl Changes {
                 live(kind, observed).filter(|_| *desired.get(kind) != DesiredObject::Removed);
             kind.set_hash(&mut hashes, live_hash(live));
         }
-        let Some(release) = refresh_requirements(context, desired, observed, &hashes) else {
+        let release = refresh_requirements(context, desired, observed, &hashes, inaccessible);
+        let Some(release) = release else {
             return;
         };
-        let others = [&self.transfers, &self.deletes_before_recreate, &self.parts];
+        let others = [
+            &self.transfers,
+            &self.deletes_before_recreate,
+            &self.parts,
+            &self.patches,
+        ];
         if others.iter().all(|it| it.is_empty()) && self.document.iter().all(|it| *it == release) {
             return;
         }
@@ -70,7 +86,7 @@ impl Changes {
         let is_patch = |it: &mut Action| {
             it.target() == release.target() && !matches!(it, Action::Apply { .. })
         };
-        let patches = [&mut self.transfers, &mut self.parts];
+        let patches = [&mut self.transfers, &mut self.patches];
         let patches: Step = patches
             .into_iter()
             .flat_map(|it| it.extract_if(.., is_patch))
@@ -81,22 +97,24 @@ impl Changes {
 
     /// Returns whether the steps change no content. A change of ownership only is not counted.
     pub(super) fn is_empty(&self) -> bool {
-        let changes = [&self.parts, &self.document, &self.removals];
+        let changes = [&self.parts, &self.patches, &self.document, &self.removals];
         self.releases.is_empty() && changes.iter().all(|it| it.is_empty())
     }
 }
 
-/// Plans the actions on the three objects.
+/// Plans the actions on the three objects. Inaccessible objects are not changed.
 pub(super) fn decide(
     context: Context<'_>,
     desired: &Desired,
     observed: &Observed,
+    inaccessible: &ObjectKinds,
     plan: &mut Plan,
 ) -> Changes {
     let mut changes = Changes::default();
     for kind in SourceKind::ALL {
         let live = live(kind, observed);
-        let change = object_change(kind, desired, observed);
+        plan.deferred.extend(check_access(kind, observed));
+        let change = object_change(kind, desired, observed, inaccessible);
         let is_kept = matches!(change, Ok(ObjectChange::Keep) | Err(_));
         let hash = match change {
             Ok(ObjectChange::Apply(object)) => {
@@ -110,7 +128,8 @@ pub(super) fn decide(
                 let deletion = owned
                     .zip(target(kind, context, observed))
                     .map(|(live, target)| delete(target, live));
-                if kind == SourceKind::PullSecret && !is_required(kind, observed) {
+                let is_kept = inaccessible.contains(&SourceKind::Configuration);
+                if kind == SourceKind::PullSecret && (is_kept || !is_required(kind, observed)) {
                     changes.revocations.extend(deletion);
                 } else {
                     changes.removals.extend(deletion);
@@ -127,11 +146,12 @@ pub(super) fn decide(
         kind.set_hash(&mut plan.hashes_before, live_hash(live));
         // The document is processed last, so that the hashes of the other objects are known.
         if is_kept && kind == SourceKind::Configuration {
-            let refreshed = refresh_requirements(context, desired, observed, &plan.hashes);
+            let hashes = &plan.hashes;
+            let refreshed = refresh_requirements(context, desired, observed, hashes, inaccessible);
             changes.document.extend(refreshed);
         }
     }
-    changes.release(context, desired, observed);
+    changes.release(context, desired, observed, inaccessible);
     let lacks = |kind: SourceKind| {
         let pending = pending_hash(kind, desired);
         pending.is_some() && kind.hash(&plan.hashes) != pending.as_deref()
@@ -204,13 +224,15 @@ fn object_change(
     kind: SourceKind,
     desired: &Desired,
     observed: &Observed,
+    inaccessible: &ObjectKinds,
 ) -> Result<ObjectChange, SyncDeferred> {
     let object = match desired.get(kind) {
-        DesiredObject::Present { object, .. } => object,
-        DesiredObject::Removed => return Ok(ObjectChange::Delete),
         DesiredObject::Untouched(UntouchedReason::Deferred(deferred)) => {
             return Err(deferred.clone());
         }
+        _ if inaccessible.contains(&kind) => return Ok(ObjectChange::Keep),
+        DesiredObject::Present { object, .. } => object,
+        DesiredObject::Removed => return Ok(ObjectChange::Delete),
         // The invalid source is reported separately.
         DesiredObject::Untouched(
             UntouchedReason::Disabled
@@ -235,28 +257,40 @@ fn object_change(
                 check_compatibility(&desired.requirement, running_webhook(observed))
                     .map_err(SyncDeferred::IncompatibleWebhookVersion)?;
             }
+            let unmet = unmet_requirements(object, observed, inaccessible);
+            // The live document is of the revision of the objects that are not changed. The first document does not wait for the
+            // trust bundle, since the webhook is not ready without a document.
+            let is_bundle = |kind: &SourceKind| *kind == SourceKind::TrustBundle;
+            if !unmet.is_empty()
+                && (observed.configuration.is_some() || !unmet.iter().all(is_bundle))
+            {
+                return Ok(ObjectChange::Keep);
+            }
             Ok(ObjectChange::Apply(with_met_requirements(
-                object, desired, observed,
+                object, desired, observed, &unmet,
             )))
         }
     }
 }
 
 /// Returns the document without requirements that this runtime cannot fulfill: a ClusterTrustBundle that is not
-/// served, or an object that is absent and whose source is missing.
+/// served, an object that is absent and whose source is missing, or an inaccessible object. The webhook uses an inaccessible trust
+/// bundle as it is, if it exists: [`REQUIRES_NONE`] would take it away from Pods.
 fn with_met_requirements(
     document: &Arc<Value>,
     desired: &Desired,
     observed: &Observed,
+    unmet: &ObjectKinds,
 ) -> Arc<Value> {
     let instead = |kind: SourceKind| {
         let key = kind.requires_key()?;
         let required = annotation(document, key)?;
         let lacks = || live_hash(live(kind, observed)).as_deref() != Some(required);
-        if kind == SourceKind::TrustBundle && observed.trust_bundles.is_none() {
+        if kind == SourceKind::TrustBundle && observed.serves_no_trust_bundles() {
             Some((key, Some(REQUIRES_NONE)))
         } else {
-            (pending_hash(kind, desired).is_some() && lacks()).then_some((key, None))
+            let is_lost = pending_hash(kind, desired).is_some() && lacks();
+            (is_lost || unmet.contains(&kind)).then_some((key, None))
         }
     };
     let changes: Vec<_> = SourceKind::ALL.into_iter().filter_map(instead).collect();
@@ -306,7 +340,7 @@ fn write(
             let live = live.filter(|_| kind == SourceKind::Configuration);
             let patch = live.and_then(|live| remove_keys_patch(object, live));
             changes
-                .parts
+                .patches
                 .extend(patch.map(|patch| Action::RemoveFields {
                     target: target.clone(),
                     patch,
@@ -387,7 +421,7 @@ pub(super) fn live(kind: SourceKind, observed: &Observed) -> Option<&Value> {
 
 /// Returns the hash in the annotation of a live object. Clients of the runtime can change it, so its length is
 /// checked for the status.
-fn live_hash(live: Option<&Value>) -> Option<String> {
+pub(super) fn live_hash(live: Option<&Value>) -> Option<String> {
     live.and_then(|live| annotation(live, CONTENT_HASH))
         .filter(|hash| hash.len() <= MAX_HASH)
         .map(str::to_owned)

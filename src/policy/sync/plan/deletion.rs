@@ -143,14 +143,17 @@ fn deletion_plan(
         observed.marker.as_ref(),
     );
     // An object that cannot be read may exist and would be left behind.
+    let objects = || observed.inaccessible.values();
     let mut unread = [&*observed.unread.configuration, &observed.unread.webhook].concat();
+    unread.extend(objects().filter_map(|it| it.unread.clone()));
     unread.extend(observed.unread_inventory.values().cloned());
     let readable = identity
         .map_err(Blocked::Identity)
         .and_then(|_| check_permissions(&unread))
         .and_then(|()| {
-            let failed = observed.failed_reads.iter();
-            check_reads(&failed.flatten().cloned().collect::<Vec<_>>())
+            let failed = observed.failed_reads.iter().flatten();
+            let failed = failed.chain(objects().filter_map(|it| it.failed_read.as_ref()));
+            check_reads(&failed.cloned().collect::<Vec<_>>())
         });
     if let Err(blocked) = readable {
         return Plan {

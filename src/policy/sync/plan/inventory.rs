@@ -6,13 +6,13 @@ use api::kcp::{OWNER_CONFIG_MAP, OWNER_CONTROL_PLANE, OWNER_INVENTORY, OWNER_RUN
 use serde_json::{Value, json};
 
 use super::{Action, Arc, Context, Plan, Step, content, delete};
+use crate::sync::SourceKind;
 use crate::sync::desired::{Desired, DesiredObject};
 use crate::sync::diff::is_applied;
 use crate::sync::inventory::{self, candidates, is_managed, is_managed_or_public, is_obsolete};
 use crate::sync::manifests::Phase;
 use crate::sync::observed::{Observed, data};
 use crate::sync::target::Target;
-use crate::sync::{Lane, SourceKind};
 
 /// Records owner and inventory, before anything else is written.
 pub(super) fn record_owner(context: Context<'_>, observed: &Observed, plan: &mut Plan) {
@@ -27,6 +27,25 @@ pub(super) fn record_owner(context: Context<'_>, observed: &Observed, plan: &mut
         },
     };
     plan.common.push(vec![action]);
+}
+
+/// Returns whether the live ownership ConfigMap names the owner and lists each of the three objects that the steps apply.
+pub(super) fn is_recorded(context: Context<'_>, observed: &Observed, steps: &[Step]) -> bool {
+    let owner = [
+        (OWNER_RUNTIME_ID, &context.owner.runtime_id),
+        (OWNER_CONTROL_PLANE, &context.owner.control_plane),
+    ];
+    let marker = observed.marker.as_ref();
+    let names_owner = |(key, value): (&str, &String)| {
+        let live = marker.and_then(|it| data(it, key));
+        live == Some(value)
+    };
+    let is_listed = |action: &Action| {
+        let kind = content::kind_of(action.target());
+        let recorded = |kind| inventory::recorded(kind, context.names, observed);
+        !matches!(action, Action::Apply { .. }) || kind.and_then(recorded).is_some()
+    };
+    owner.into_iter().all(names_owner) && steps.iter().flatten().all(is_listed)
 }
 
 /// Returns the sources that were synchronized under another name and are revoked by the deletion of the source. Until then
@@ -121,7 +140,7 @@ fn remaining(context: Context<'_>, observed: &Observed) -> BTreeSet<Target> {
 fn marker(context: Context<'_>, observed: &Observed, others: &BTreeSet<Target>) -> Value {
     // The version of a trust bundle is not known if it was not read.
     let recorded = |kind| {
-        let is_unread = observed.is_partly_unread(Lane::Configuration);
+        let is_unread = observed.is_unread(kind);
         is_unread.then(|| inventory::recorded(kind, context.names, observed))?
     };
     let source = |kind| content::target(kind, context, observed).or_else(|| recorded(kind));

@@ -8,6 +8,8 @@ use api::bootstrapper::ConfigurationStatus;
 use api::kcp::{CONTENT_HASH, REQUIRES_NONE};
 use serde_json::{Map, Value, json};
 
+use super::access::ObjectKinds;
+use super::content::live;
 use super::{Action, Arc, Context, annotation, is_owned};
 use crate::sync::SourceKind;
 use crate::sync::desired::{Desired, DesiredObject};
@@ -18,13 +20,22 @@ use crate::sync::target::Target;
 /// Returns an apply of the live document with updated requirements. `None` if the requirements are up to date or the
 /// document is not managed.
 ///
-/// `after` has the hashes after the plan.
+/// `after` has the hashes after the plan. An inaccessible trust bundle that does not exist is not required any more: the webhook
+/// would permanently wait for it, and keep the old pull Secret.
 pub(super) fn refresh_requirements(
     context: Context<'_>,
     desired: &Desired,
     observed: &Observed,
     after: &ConfigurationStatus,
+    inaccessible: &ObjectKinds,
 ) -> Option<Action> {
+    if inaccessible.contains(&SourceKind::Configuration) {
+        return None;
+    }
+    let is_lost = |kind| {
+        let is_bundle = kind == SourceKind::TrustBundle && inaccessible.contains(&kind);
+        is_bundle && !observed.is_unread(kind) && self::live(kind, observed).is_none()
+    };
     let live = observed.configuration.as_ref().filter(|it| is_owned(it))?;
     let references = ReferencedObjects::of_live(live);
     let names_other_object = |kind| {
@@ -41,8 +52,12 @@ pub(super) fn refresh_requirements(
         };
         let now = match kind.hash(after) {
             _ if names_other_object(kind) => before,
+            _ if is_gone(kind, desired, observed) => REQUIRES_NONE,
             Some(hash) => hash,
-            None if is_gone(kind, desired, observed) => REQUIRES_NONE,
+            None if is_lost(kind) => {
+                differs = true;
+                continue;
+            }
             None => before,
         };
         differs |= now != before;
@@ -61,7 +76,7 @@ pub(super) fn refresh_requirements(
 
 /// Returns whether the runtime will not get the object.
 fn is_gone(kind: SourceKind, desired: &Desired, observed: &Observed) -> bool {
-    let unserved = kind == SourceKind::TrustBundle && observed.trust_bundles.is_none();
+    let unserved = kind == SourceKind::TrustBundle && observed.serves_no_trust_bundles();
     unserved || *desired.get(kind) == DesiredObject::Removed
 }
 

@@ -52,7 +52,7 @@ pub struct LaneReport {
     pub result: LaneResult,
     /// Whether the reconcile tried to write.
     pub wrote: bool,
-    /// Whether the lane is observed again soon although nothing may be written.
+    /// Whether the lane is observed again soon although nothing may be written, or an object of it cannot be written.
     pub needs_requeue: bool,
     /// Time for which the API server allows no request.
     pub retry_after: Option<Duration>,
@@ -217,16 +217,23 @@ impl Scheduler {
             now + (soak / SOAK_LOOKS).max(MIN_LOOK_INTERVAL)
         };
         let progress_delay = Delay::clone(&self.settings.progress_delay);
+        let failure_delay = Delay::clone(&self.settings.failure_delay);
         let Some(runtime) = self.runtimes.get_mut(name) else {
             return;
         };
         let (rest, schedule) = (runtime.resync.unwrap_or(now), runtime.lanes.get_mut(lane));
         let due = match report.result {
             LaneResult::Done => {
-                *schedule = Schedule::default();
-                match phase {
+                let attempts = std::mem::take(schedule).attempts;
+                let rest = match phase {
                     Some(Phase::Soaking { since }) => rest.min(since + soak).min(look),
                     _ => rest,
+                };
+                if report.needs_requeue {
+                    schedule.attempts = attempts.saturating_add(1);
+                    rest.min(now + failure_delay(attempts, random))
+                } else {
+                    rest
                 }
             }
             LaneResult::Deferred if !report.needs_requeue => {

@@ -138,6 +138,7 @@ impl From<&Blocked> for Reason {
 impl From<&SyncDeferred> for Reason {
     fn from(deferred: &SyncDeferred) -> Self {
         match deferred {
+            SyncDeferred::Inaccessible { cause, .. } => cause.into(),
             SyncDeferred::InvalidSource { .. } => Self::InvalidSource,
             SyncDeferred::IncompatibleWebhookVersion(_) => Self::IncompatibleWebhookVersion,
             SyncDeferred::TrustBundleAPINotServed => Self::TrustBundleAPINotServed,

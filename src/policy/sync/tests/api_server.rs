@@ -1,6 +1,6 @@
 //! An API server for the effects of plans: server-side apply with ownership of map fields, JSON patch, and deletion.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use api::kcp::CONTROLLER_FIELD_MANAGER;
 use api::names::PULL_SECRET;
@@ -12,7 +12,7 @@ use crate::sync::desired::Desired;
 use crate::sync::identity::{IdentityRecord, Owner};
 use crate::sync::manifests::Installation;
 use crate::sync::observed::{NamespaceState, ObjectIdentity, Observed, WebhookObjects};
-use crate::sync::plan::{Action, Context, Plan, plan};
+use crate::sync::plan::{Action, Context, Plan, Step, plan};
 use crate::sync::target::Target;
 
 use super::apply::{apply, fields, stored};
@@ -134,6 +134,27 @@ impl Runtime {
                 self.apply_action(action);
             }
         }
+    }
+
+    /// Carries out a plan on an API server that refuses the trust bundle. Returns the actions that succeeded.
+    pub(super) fn carry_out_without_bundle(&mut self, plan: &Plan) -> Vec<Action> {
+        let mut done = Vec::new();
+        let is_refused = |it: &&Action| {
+            matches!(it, Action::Apply { .. }) && it.target().kind() == "ClusterTrustBundle"
+        };
+        let mut steps: VecDeque<Step> = plan.common.iter().cloned().collect();
+        steps.push_back(plan.revocations.clone());
+        steps.extend(plan.lanes.configuration.steps.iter().cloned());
+        while let Some(step) = steps.pop_front() {
+            for action in step.iter().filter(|it| !is_refused(it)) {
+                self.apply_action(action);
+                done.push(action.clone());
+            }
+            if step.iter().any(|it| is_refused(&it)) {
+                steps = plan.fallback_after(&done).into();
+            }
+        }
+        done
     }
 
     pub(super) fn apply_action(&mut self, action: &Action) {

@@ -140,12 +140,14 @@ fn a_trust_bundle_that_was_not_read_stays_in_the_inventory(#[values(false, true)
     let mut runtime = Runtime::converged(&desired(&sources()));
     let observed = &mut runtime.observed;
     (observed.trust_bundles, observed.trust_bundle) = (None, None);
+    let bundle = observed.inaccessible.entry(SourceKind::TrustBundle);
+    let bundle = bundle.or_default();
     let unread = if is_failed {
-        &mut observed.failed_reads
+        &mut bundle.failed_read
     } else {
-        &mut observed.unread
+        &mut bundle.unread
     };
-    unread.configuration = vec!["list clustertrustbundles".to_owned()];
+    *unread = Some("list clustertrustbundles".to_owned());
     assert!(runtime.plan(&desired(&sources())).is_empty());
 }
 

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use super::api_server::Runtime;
 use super::samples::{desired, manifests, sources};
 use crate::sync::identity::IdentityRecord;
-use crate::sync::observed::{NamespaceState, ObjectIdentity, Observed, WebhookObjects};
+use crate::sync::observed::{
+    Inaccessible, NamespaceState, ObjectIdentity, Observed, WebhookObjects,
+};
 use crate::sync::plan::{Blocked, Context, Plan, plan, plan_deletion, plan_orphan};
 use crate::sync::status::{Goal, deletion_reason};
 use crate::sync::{Lane, SourceKind};
@@ -168,6 +170,47 @@ fn what_may_not_be_read_is_not_gone(#[case] leave: Leave) {
     runtime.observed.missing_permissions = std::mem::take(&mut runtime.observed.unread);
     let plan = leave(runtime.context(), &runtime.observed);
     assert!(!plan.is_empty() && plan.blocked.is_none());
+}
+
+/// Nor are objects of the configuration that cannot be read.
+#[rstest]
+#[case::uninstall(plan_deletion)]
+#[case::hand_back(plan_orphan)]
+fn an_object_of_the_configuration_that_cannot_be_read_is_not_gone(
+    #[case] leave: Leave,
+    #[values(
+        SourceKind::PullSecret,
+        SourceKind::TrustBundle,
+        SourceKind::Configuration
+    )]
+    kind: SourceKind,
+) {
+    let mut runtime = Runtime::converged(&desired(&sources()));
+    let mut left = |inaccessible| {
+        runtime.observed.inaccessible.insert(kind, inaccessible);
+        let plan = leave(runtime.context(), &runtime.observed);
+        (plan.is_empty(), plan.blocked)
+    };
+    let text = || "a".to_owned();
+    let unread = Inaccessible {
+        unread: Some(text()),
+        ..Inaccessible::default()
+    };
+    let lacks = Blocked::MissingPermissions(vec![text()]);
+    assert_eq!(left(unread), (true, Some(lacks)));
+    let failed = Inaccessible {
+        failed_read: Some(text()),
+        ..Inaccessible::default()
+    };
+    assert_eq!(
+        left(failed),
+        (true, Some(Blocked::FailedReads(vec![text()])))
+    );
+    let unwritable = Inaccessible {
+        missing_permissions: vec![text()],
+        ..Inaccessible::default()
+    };
+    assert_eq!(left(unwritable), (false, None));
 }
 
 #[rstest]

@@ -229,6 +229,45 @@ proptest! {
         prop_assert_eq!(runtime.plan(&desired).hashes.revision, desired.complete_revision.map(|it| it.to_string()));
     }
 
+    /// An API server that refuses the trust bundle gets all other changes of the Secret, and no write twice.
+    #[test]
+    fn refused_trust_bundles(
+        history in prop::collection::vec(
+            ([source(), source(), source()], any::<bool>(), prop::collection::vec(fault(), 0..3)), 1..6,
+        ),
+    ) {
+        let mut runtime = Runtime::new();
+        let mut known = SourceHistory::default();
+        for (state, waits, faults) in history {
+            for it in faults {
+                make(it, &mut runtime);
+            }
+            let sources = sources(state);
+            known.advance(&sources, if waits { NOT_YET } else { AT_ONCE });
+            let desired = after(&sources, &known);
+            let mut planned = runtime.plan(&desired);
+            let done = runtime.carry_out_without_bundle(&planned);
+            let is_open = |it: &&Action| kind_of(it).is_some() && !done.contains(it);
+            prop_assert!(planned.steps().flatten().filter(is_open).all(|it| kind_of(it) != Some(SourceKind::PullSecret)));
+            let again = runtime.plan(&desired);
+            let repeated = runtime.carry_out_without_bundle(&again);
+            prop_assert!(repeated.is_empty(), "{repeated:?} after {done:?} of {planned:?}");
+            planned.record_applied(&done);
+            for kind in SourceKind::ALL {
+                let there = runtime.live(kind).and_then(|it| it["metadata"]["annotations"][CONTENT_HASH].as_str());
+                prop_assert_eq!(kind.hash(&planned.hashes), there, "{:?} after {:?}", kind, done);
+            }
+            for (key, part) in REQUIREMENTS {
+                let says = |kind, key: &str| runtime.live(kind).and_then(|it| it["metadata"]["annotations"][key].as_str());
+                if let (Some(required), Some(held)) = (says(SourceKind::Configuration, key), says(part, CONTENT_HASH)) {
+                    prop_assert_eq!(required, held, "the webhook would wait for ever");
+                }
+            }
+        }
+        runtime.roll_out();
+        runtime.converge(&after(&sources([Source::Content(1); 3]), &known));
+    }
+
     /// The next reconcile corrects the state that an interrupted reconcile leaves.
     #[test]
     fn interrupted_passes(state in [source(), source(), source()], cuts in prop::collection::vec(0usize..12, 0..5)) {

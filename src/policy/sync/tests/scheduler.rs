@@ -178,3 +178,29 @@ fn a_runtime_is_observed_several_times_while_it_soaks() {
     }
     assert_eq!((now, looks), (soak, 8));
 }
+
+/// An object of the lane cannot be read or written, and no event shows when it can be.
+#[test]
+fn a_lane_with_an_inaccessible_object_is_reconciled_again_after_the_failure_delay() {
+    let mut scheduler = scheduler(&["a"]);
+    let work = scheduler.start(Duration::ZERO).unwrap();
+    let done = LaneReport {
+        wrote: false,
+        ..report(LaneResult::Done)
+    };
+    let requeued = LaneReport {
+        needs_requeue: true,
+        ..done
+    };
+    let report = Report::Reconciled {
+        lanes: Lanes {
+            configuration: Some(requeued),
+            webhook: Some(done),
+        },
+        webhook_differs: false,
+    };
+    scheduler.finish(&work.name, report, Duration::ZERO, RANDOM);
+    assert_eq!(scheduler.start(Duration::from_secs(4)), None);
+    let again = scheduler.start(Duration::from_secs(5)).unwrap();
+    assert!(again.lanes.configuration.is_some() && again.lanes.webhook.is_none());
+}
