@@ -403,6 +403,6 @@ fn remove(marker: &mut Value, kind: &str) {
     let kept = listed
         .lines()
         .filter(|it| !it.contains(&format!(" {kind} ")));
-    let kept: String = kept.map(|it| format!("{it}\n")).collect();
-    marker["data"][OWNER_INVENTORY] = kept.into();
+    let kept: Vec<&str> = kept.collect();
+    marker["data"][OWNER_INVENTORY] = kept.join("\n").into();
 }
