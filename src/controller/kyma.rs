@@ -22,7 +22,7 @@ pub use self::share::{KymaOptions, Kymas, share};
 
 pub(crate) use self::left::{LeftWatcher, WATCHER_FINALIZER, keep_earlier_ids};
 pub(crate) use self::queue::{ReconcileStarts, resynced};
-pub(crate) use self::share::KnownKymas;
+pub(crate) use self::share::{KnownKymas, UnknownOwner};
 
 mod left;
 mod merge;

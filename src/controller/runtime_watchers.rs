@@ -35,7 +35,7 @@ use kube::{Api, Client};
 use policy::sync::Salt;
 use policy::sync::plan::watcher::DesiredWatcher;
 use policy::watchers::RuntimeCounts;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -81,7 +81,7 @@ const MAX_WRITES: usize = 96;
 /// Duration after which a runtime counts as slow, so that it does not prevent other reconciles.
 const SLOW_AFTER: Duration = Duration::from_secs(2);
 
-/// Maximum number of concurrent removals of the watcher from runtimes of Kymas that no longer exist.
+/// Maximum number of runtimes from which the watcher is removed concurrently because no Kyma represents them any more.
 const REMOVALS: usize = 32;
 
 /// Delay before a failed reconcile of a runtime is repeated.
@@ -158,6 +158,7 @@ struct Context {
     removal: Arc<DesiredWatcher>,
     kymas: KnownKymas,
     starts: ReconcileStarts,
+    removals: Semaphore,
     runtimes: Mutex<Runtimes>,
     /// Notified after each change of `runtimes`.
     changed: watch::Sender<()>,
@@ -175,6 +176,10 @@ struct Runtimes {
     owners: HashMap<String, String>,
     /// IDs of runtimes that no Kyma represents, from which the watcher is being removed.
     removing: HashSet<String>,
+    /// IDs of runtimes whose removal has ended, and that a Certificate may still name.
+    releasing: HashSet<String>,
+    /// Number of reconciles in progress by runtime ID.
+    reconciling: HashMap<String, u32>,
     /// Whether each Kyma of the first list has a state.
     is_first_pass_complete: bool,
 }
@@ -276,6 +281,7 @@ impl Context {
             removal,
             kymas,
             starts: ReconcileStarts::new(CONCURRENCY),
+            removals: Semaphore::new(REMOVALS),
             runtimes: Mutex::default(),
             changed: watch::channel(()).0,
             kcp_failures: LogLimit::new(LOG_INTERVAL),
@@ -299,9 +305,9 @@ impl Context {
         );
         let (gone, removals) = mpsc::unbounded_channel();
         // Removals are separate from reconciles, which continue while a runtime cannot be reached.
-        let left = left.filter_map(|it| ready(self.begin_removal(it)));
+        let left = left.filter_map(|it| ready(self.begin_removal_named(it)));
         let removals = stream::select(received(removals), left);
-        let removals = removals.for_each_concurrent(REMOVALS, |left| {
+        let removals = removals.for_each_concurrent(None, |left| {
             let (context, token) = (Arc::clone(&self), token.clone());
             async move {
                 token.run_until_cancelled(context.remove(left)).await;

@@ -7,6 +7,7 @@ use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use api::bootstrapper::{GROUP, PLURAL, VERSION};
 use component_base::readiness::Readiness;
 use component_base::watch::watch_if_served;
 use futures::channel::mpsc::{self, UnboundedReceiver};
@@ -25,6 +26,7 @@ use super::queue::{ReconcileStarts, after_changes, reference_of};
 use super::{BootstrapperView, KymaView};
 use crate::dynamic::objects;
 use crate::inventory::PAGE_SIZE;
+use crate::sources::served::served;
 
 /// Arguments of [`share`].
 #[derive(Clone)]
@@ -127,6 +129,17 @@ pub fn share(options: &KymaOptions) -> (Kymas, Kymas, impl Future<Output = ()> +
         left,
     };
     (certificates, watchers, watching)
+}
+
+/// Reason why it is not known whether a runtime is represented.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UnknownOwner {
+    #[error("the Kyma has no runtime ID")]
+    RuntimeIDMissing,
+    #[error("not all RuntimeBootstrappers are listed")]
+    NotListed,
+    #[error("failed to read from KCP")]
+    Kcp(#[from] kube::Error),
 }
 
 /// A Kyma that may have to be reconciled.
@@ -253,11 +266,12 @@ impl KnownKymas {
     }
 
     /// Returns whether neither a Kyma nor a RuntimeBootstrapper represents the runtime that a Kyma represented, including a
-    /// RuntimeBootstrapper with its name that is not in the store. A Kyma without a runtime ID may represent it.
+    /// RuntimeBootstrapper with its name that is not in the store.
     ///
     /// # Errors
-    /// KCP does not return whether a RuntimeBootstrapper exists.
-    pub(crate) async fn is_left(&self, kyma: &str, id: &str) -> kube::Result<bool> {
+    /// It is not known yet: the Kyma has no runtime ID and may represent it, not all RuntimeBootstrappers are listed, or KCP does
+    /// not return one.
+    pub(crate) async fn is_left(&self, kyma: &str, id: &str) -> Result<bool, UnknownOwner> {
         // Read before the store: if it is set, the store contains all RuntimeBootstrappers.
         let is_complete = self.has_bootstrappers();
         let reference = ObjectRef::new(kyma).within(&self.namespace);
@@ -268,15 +282,25 @@ impl KnownKymas {
         });
         let all = self.store.state();
         let mut ids = all.iter().filter_map(|it| it.runtime_id());
-        if lacks_id || ids.any(|it| it == id) {
+        if ids.any(|it| it == id) {
             return Ok(false);
+        }
+        if lacks_id {
+            return Err(UnknownOwner::RuntimeIDMissing);
         }
         // The store contains a Kyma instead of the RuntimeBootstrapper with its name.
         if is_complete && named.is_none() {
             return Ok(true);
         }
         let found = self.bootstrappers.get_opt(kyma).await?;
-        Ok(found.is_none_or(|it| it.view.runtime_id().is_none_or(|it| it != id)))
+        if found.is_some_and(|it| it.view.runtime_id().is_some_and(|it| it == id)) {
+            return Ok(false);
+        }
+        let client = self.bootstrappers.clone().into_client();
+        if !is_complete && served(&client, GROUP, &[VERSION], PLURAL).await?.is_some() {
+            return Err(UnknownOwner::NotListed);
+        }
+        Ok(true)
     }
 
     /// Returns whether neither a Kyma nor a RuntimeBootstrapper with the name exists, including a RuntimeBootstrapper

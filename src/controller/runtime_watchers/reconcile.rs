@@ -50,9 +50,9 @@ const ANY_VERSION: Option<&str> = Some("0");
 pub(super) async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<Action> {
     let name = kyma.name_any();
     let id = kyma.runtime_id();
-    if id.is_some_and(|it| context.runtimes().removing.contains(it)) {
+    let Some(_reconciling) = context.begin_reconcile(id) else {
         return Ok(Action::requeue(REMOVAL_PAUSE));
-    }
+    };
     let (revision, goal) = context.goal.borrow().clone();
     let is_left = kyma.is_bootstrapper() && !kyma.has_domain();
     let is_deleted = kyma.meta().deletion_timestamp.is_some() || is_left;

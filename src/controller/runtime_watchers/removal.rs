@@ -1,12 +1,12 @@
 //! Removal of the watcher from a runtime that no Kyma and no RuntimeBootstrapper represents any more: its Kyma was deleted, or has
 //! another runtime ID.
 //!
-//! The Certificate of the Kyma names the runtime until the removal ends, so that the next leader continues it.
+//! The Certificate of the Kyma names the runtime until the removal ends, so that the next leader continues it. A removal and a
+//! reconcile of the same runtime exclude each other.
 
 use std::time::Duration;
 
 use component_base::telemetry::error_chain;
-use futures::future::OptionFuture;
 use kube::api::Patch;
 use policy::certificates::{CERT_MANAGER_API_VERSION, NAME_SUFFIX};
 use tokio::time::{Instant, sleep};
@@ -14,13 +14,56 @@ use tokio::time::{Instant, sleep};
 use super::report::{NOTHING_LEFT, Retry};
 use super::{BACKOFF, Context, PROGRESS_BACKOFF, reconcile};
 use crate::dynamic::objects;
-use crate::kyma::LeftWatcher;
+use crate::kyma::{LeftWatcher, UnknownOwner};
 use crate::requests::{Answer as _, patching};
 
 /// Time limit of the removal from a runtime.
 const REMOVAL_LIMIT: Duration = Duration::from_mins(30);
 
+/// A reconcile of a runtime. Until it is dropped, nothing is removed from that runtime: the reconcile could write again
+/// what was removed.
+pub(super) struct Reconciling<'a> {
+    context: &'a Context,
+    id: Option<&'a String>,
+}
+
+impl Drop for Reconciling<'_> {
+    fn drop(&mut self) {
+        let Some(id) = self.id else { return };
+        let mut runtimes = self.context.runtimes();
+        if let Some(count) = runtimes.reconciling.get_mut(id) {
+            *count -= 1;
+            if *count == 0 {
+                runtimes.reconciling.remove(id);
+            }
+        }
+    }
+}
+
 impl Context {
+    /// Stores that a reconcile of a runtime has begun. `None` while the watcher is being removed from it.
+    pub(super) fn begin_reconcile<'a>(&'a self, id: Option<&'a String>) -> Option<Reconciling<'a>> {
+        let mut runtimes = self.runtimes();
+        if let Some(id) = id {
+            if runtimes.removing.contains(id) {
+                return None;
+            }
+            // Two Kymas may have the same runtime ID.
+            *runtimes.reconciling.entry(id.clone()).or_default() += 1;
+        }
+        Some(Reconciling { context: self, id })
+    }
+
+    /// Stores that the watcher is being removed from a runtime that a Certificate names. Returns the removal, unless it has
+    /// begun before.
+    pub(super) fn begin_removal_named(&self, left: LeftWatcher) -> Option<LeftWatcher> {
+        let is_ending = self.runtimes().releasing.contains(&left.runtime_id);
+        if is_ending {
+            return None;
+        }
+        self.begin_removal(left)
+    }
+
     /// Stores that the watcher is being removed from the runtime of a Kyma that does not exist. Returns the removal that the caller
     /// has to start.
     pub(super) fn begin_removal_of(&self, kyma: &str) -> Option<LeftWatcher> {
@@ -40,7 +83,7 @@ impl Context {
     }
 
     /// Stores that the watcher is being removed. Returns the removal, unless it has begun before.
-    pub(super) fn begin_removal(&self, left: LeftWatcher) -> Option<LeftWatcher> {
+    fn begin_removal(&self, left: LeftWatcher) -> Option<LeftWatcher> {
         let mut runtimes = self.runtimes();
         let is_new = runtimes.removing.insert(left.runtime_id.clone());
         is_new.then_some(left)
@@ -57,8 +100,10 @@ impl Context {
         if !left.is_removed && !left.runtime_id.is_empty() {
             self.remove_until(&left, limit).await;
         }
-        self.release(&left, limit).await;
+        // A Kyma that represents the runtime by now does not wait for the Certificate.
         self.end_removal(&left);
+        self.release(&left, limit).await;
+        self.runtimes().releasing.remove(&left.runtime_id);
     }
 
     async fn remove_until(&self, left: &LeftWatcher, limit: Instant) {
@@ -71,7 +116,7 @@ impl Context {
                 tracing::warn!(
                     kyma,
                     id = runtime_id,
-                    "watcher left on the runtime of a deleted Kyma: the runtime cannot be reached"
+                    "watcher left on the runtime that a Kyma represented: not removed within the time limit"
                 );
                 return;
             }
@@ -81,16 +126,25 @@ impl Context {
         }
     }
 
-    /// Removes the watcher, unless the runtime is represented. Returns when to call again; `None` if the removal has ended.
+    /// Removes the watcher, unless the runtime is represented. Returns when to call again; `None` if the removal has ended. Waits
+    /// while many other runtimes are read.
     async fn attempt(&self, left: &LeftWatcher) -> Option<Retry> {
         let LeftWatcher {
             kyma, runtime_id, ..
         } = left;
-        let attempt = async {
-            let is_left = self.kymas.is_left(kyma, runtime_id).await?;
-            let outcome = is_left.then(|| reconcile::remove(self, kyma, runtime_id));
-            OptionFuture::from(outcome).await.transpose()
-        };
+        // The semaphore is never closed.
+        let _permit = self.removals.acquire().await;
+        let is_reconciled = self.runtimes().reconciling.contains_key(runtime_id);
+        if is_reconciled {
+            return Some(Retry::Progressing);
+        }
+        // Boxed, because thousands of removals may wait for their next attempt.
+        let attempt = Box::pin(async {
+            if !self.kymas.is_left(kyma, runtime_id).await? {
+                return Ok::<_, UnknownOwner>(None);
+            }
+            Ok(Some(reconcile::remove(self, kyma, runtime_id).await?))
+        });
         match attempt.await {
             Ok(None) => None,
             Ok(Some(outcome)) if outcome.is_removed() => None,
@@ -114,7 +168,7 @@ impl Context {
             let kyma = &left.kyma;
             let backoff = match self.is_released(left).await {
                 Ok(true) => return,
-                Ok(false) if Instant::now() >= limit => return,
+                _ if Instant::now() >= limit => return,
                 Ok(false) => PROGRESS_BACKOFF,
                 Err(error) => {
                     let error = error_chain(&error);
@@ -153,6 +207,7 @@ impl Context {
         let exists = self.kymas.has(&left.kyma);
         let mut runtimes = self.runtimes();
         runtimes.removing.remove(id);
+        runtimes.releasing.insert(id.clone());
         let owner = runtimes.owners.get(id);
         let is_represented = owner.is_some_and(|it| exists || *it != left.kyma);
         if !is_represented {

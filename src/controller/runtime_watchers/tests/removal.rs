@@ -142,6 +142,45 @@ async fn a_runtime_that_is_represented_keeps_its_watcher(#[case] represent: fn(&
     assert_eq!(deletions(&cluster), [""; 0]);
 }
 
+/// The RuntimeBootstrapper that represents the runtime is not listed yet.
+#[tokio::test]
+async fn nothing_is_removed_before_all_bootstrappers_are_listed() {
+    let (mut env, cluster) = Env::installed_with_certificate().await;
+    env.stop().await;
+    env.kcp.put(with_id("two"));
+    env.change_runtime().await;
+    let before = cluster.inventory();
+    let hold = env.kcp.fault("list runtimebootstrappers").hold();
+    env.start();
+    env.until("the Certificate names the runtime", Env::names_runtime)
+        .await;
+    stays(|| env.names_runtime()).await;
+    assert_eq!(cluster.inventory(), before);
+    drop(hold);
+    env.until("the removal has ended", |env| !env.names_runtime())
+        .await;
+    assert_eq!(cluster.inventory(), before);
+}
+
+/// A reconcile that reads the runtime before its ID changes would write again what was removed.
+#[tokio::test]
+async fn a_removal_waits_for_a_reconcile_of_the_runtime_in_progress() {
+    let (env, cluster) = Env::installed_with_certificate().await;
+    let hold = cluster
+        .fault("apply validatingwebhookconfigurations")
+        .hold();
+    env.kcp.put(watcher("two"));
+    env.until("the reconcile writes", |_| hold.hits() > 0).await;
+    env.change_runtime().await;
+    env.until("the Certificate names the runtime", Env::names_runtime)
+        .await;
+    stays(|| env.names_runtime()).await;
+    drop(hold);
+    env.until("nothing names the runtime", |env| !env.names_runtime())
+        .await;
+    assert_eq!(cluster.inventory(), BARE);
+}
+
 /// The Certificate was deleted longer ago than the limit.
 #[tokio::test]
 async fn a_runtime_that_does_not_respond_leaves_nothing_after_the_limit() {
