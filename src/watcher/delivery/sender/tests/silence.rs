@@ -22,8 +22,8 @@ async fn a_manager_that_does_not_answer_holds_up_no_other_and_is_spared() {
     assert_eq!(fixture.of("two"), [put]);
     let seen = fixture.seen().into_iter();
     let tried = seen.filter(|it| it.manager == "stuck").count();
-    // The 32 requests of the first window, then one in 15 s plus a backoff of at most a minute.
-    assert!((38..=64).contains(&tried), "{tried}");
+    // The 16 requests of the first window, then one in 15 s plus a backoff of at most a minute.
+    assert!((22..=48).contains(&tried), "{tried}");
 }
 
 /// A gateway with a broken route looks like many such listeners.
@@ -42,8 +42,8 @@ async fn without_an_answer_all_managers_together_cost_one_attempt_per_back_off()
     }
     sleep(outage).await;
     let attempts = fixture.seen().len();
-    // All requests once, in the first windows; then each request takes 15 s, with pauses of 30 to 60 s.
-    assert!((63..=108).contains(&attempts), "{attempts}");
+    // About 27 requests in the first windows; then each request takes 15 s, with pauses of 30 to 60 s.
+    assert!((40..=90).contains(&attempts), "{attempts}");
     sleep(Duration::from_mins(4)).await;
     assert_eq!(fixture.depth(), 0);
 }
