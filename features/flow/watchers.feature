@@ -31,9 +31,9 @@ Feature: Watchers on KCP decide what a runtime reports
         serviceInfo: {name: lifecycle-manager-events, namespace: kcp-system, port: 8082}
         gateway: {selector: {matchLabels: {operator.kyma-project.io/watcher-gateway: default}}}
       """
-    Then Watcher "unknown" matches:
+    Then ValidatingWebhookConfiguration "skr-webhook" matches:
       """
-      status: {conditions: [{type: RuntimesConfigured, status: "True"}]}
+      webhooks: [{name: kcp-system.unknown.operator.kyma-project.io, rules: [{resources: [things]}]}]
       """
 
   @serial

@@ -85,7 +85,8 @@ impl Cluster {
         })
     }
 
-    /// Removes the container, unless it is kept. Then fails if a log, an Event or a page of metrics shows content of a Secret.
+    /// Removes the container, unless it is kept. Then fails if a log, an Event, an object of the product or a page of metrics shows
+    /// content of a Secret.
     pub async fn stop(self) -> anyhow::Result<()> {
         let checked = self.shows_no_secret().await;
         self.node.stop().await?;

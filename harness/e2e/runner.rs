@@ -192,9 +192,10 @@ pub async fn run<E: Environments>(
                 if failed && let Ok(environment) = scenario.environment() {
                     diagnose(&*environment, diagnostics(name, feature, example)).await;
                 }
+                let is_shared = E::ARE_SHARED && scenario.own.is_none();
                 let errors = scenario.end().await;
                 if !errors.is_empty() {
-                    if E::ARE_SHARED {
+                    if is_shared {
                         not_clean.get_or_init(|| example.name.clone());
                     }
                     fail(format!("clean-up: {}", errors.join("\n")));

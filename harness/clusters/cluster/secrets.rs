@@ -88,14 +88,16 @@ occurs() { grep -qFf /secret-contents && echo "$1"; }
 [ "$(echo control-of-the-search-for-secrets | occurs found)" = found ] || exit 3
 kubectl get events --all-namespaces --output=yaml >/tmp/events || exit 4
 occurs Events </tmp/events
-kinds=$(kubectl api-resources --verbs=list --output=name) || exit 5
-kinds=$(echo "$kinds" | grep -E '(kyma-project|cert-manager|istio)\.io$' | paste -sd,)
-if [ -n "$kinds" ]; then
-  kubectl get "$kinds" --all-namespaces --output=yaml >/tmp/objects || exit 6
-  occurs "custom resources" </tmp/objects
-fi
+kubectl api-resources --verbs=list --output=name >/tmp/kinds || exit 5
+# Without a node, the product runs elsewhere, with thousands of objects.
+kubectl get nodes --output=name >/tmp/nodes || exit 6
+for kind in $([ -s /tmp/nodes ] && grep -E '(kyma-project|cert-manager|istio)\.io$' /tmp/kinds); do
+  kubectl get "$kind" --all-namespaces --output=yaml >/tmp/objects || exit 7
+  occurs "$kind" </tmp/objects
+done
 for namespace in kyma-system kcp-system; do
-  kubectl get configmaps,deployments,leases --namespace "$namespace" --output=yaml | occurs "objects in $namespace"
+  kubectl get configmaps,deployments,leases --namespace "$namespace" --output=yaml >/tmp/objects || exit 8
+  occurs "objects in $namespace" </tmp/objects
   for log in $(find /var/log/pods -name '*.log' -path "*/${namespace}_*" 2>/dev/null); do
     occurs "$log" <"$log"
   done
