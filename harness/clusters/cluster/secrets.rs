@@ -52,7 +52,7 @@ fn contents(secret: &Value) -> BTreeSet<String> {
     }
     for (key, value) in secret["data"].as_object().into_iter().flatten() {
         // Certificates are public.
-        if key.ends_with(".crt") || key.ends_with("cert.pem") {
+        if PUBLIC.iter().any(|it| key.ends_with(it)) {
             continue;
         }
         let encoded = value.as_str().unwrap_or_default();
@@ -71,6 +71,8 @@ fn contents(secret: &Value) -> BTreeSet<String> {
     contents
 }
 
+/// Ends of the keys whose values are certificates.
+const PUBLIC: [&str; 2] = [".crt", "cert.pem"];
 /// Shortest length of a part of a value in bytes. Shorter parts are names; the tokens of the harness are longer.
 const SHORTEST: usize = 20;
 /// Shortest length of a password of a registry in bytes. A shorter one may occur anywhere.

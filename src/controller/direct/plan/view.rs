@@ -9,7 +9,7 @@ use api::kcp::{CONTENT_HASH, MANIFEST_HASH, OWNER_CONFIG_MAP};
 use component_base::telemetry::error_chain;
 use policy::sync::manifests::Installation;
 use policy::sync::observed::Observed;
-use policy::sync::plan::{Action, Step, SyncDeferred};
+use policy::sync::plan::{Action, Step};
 use policy::sync::status::{Deferral, LaneOutcome, Outcome};
 use policy::sync::target::Target;
 use policy::sync::{Lane, ObjectNames, SourceKind, differing_fields};
@@ -156,20 +156,19 @@ impl RuntimePlan {
         if self.blocked.is_some() {
             return;
         }
-        let (inaccessible, held): (Vec<_>, Vec<_>) =
-            plan.deferred.iter().partition(|it| it.is_inaccessible());
-        let texts = |of: Vec<&SyncDeferred>| -> Vec<String> {
-            of.into_iter().map(|it| error_chain(it)).collect()
+        let deferred = |is_inaccessible: bool| -> Vec<String> {
+            let deferred = plan.deferred.iter();
+            let deferred = deferred.filter(|it| it.is_inaccessible() == is_inaccessible);
+            deferred.map(|it| error_chain(it)).collect()
         };
-        let inaccessible = texts(inaccessible);
-        self.held = texts(held);
+        let inaccessible = deferred(true).join("; ");
+        self.held = deferred(false);
         self.common = steps(&plan.common);
         for lane in Lane::ALL {
             let planned = plan.lanes.get(lane);
             let blocked = planned.blocked.as_ref().map(|it| error_chain(it));
-            let unsynchronized = Some(inaccessible.join("; "));
-            let unsynchronized =
-                unsynchronized.filter(|it| lane == Lane::Configuration && !it.is_empty());
+            let is_incomplete = lane == Lane::Configuration && !inaccessible.is_empty();
+            let unsynchronized = is_incomplete.then(|| inaccessible.clone());
             let failure = outcome.failures.get(lane).map(|it| it.message.clone());
             let mut planned = steps(&planned.steps);
             if lane == Lane::Configuration && !plan.revocations.is_empty() {
