@@ -147,19 +147,38 @@ impl<F: Fn(&Action, bool)> Writer<'_, F> {
     ) -> Result<(), WriteFailure> {
         let mut failures: Vec<WriteFailure> = Vec::new();
         for actions in step.chunks(CONCURRENT_WRITES) {
-            let writes = actions.iter().map(|action| self.write(action));
-            for (action, result) in actions.iter().zip(join_all(writes).await) {
-                match result {
-                    Ok(()) => done.push(action.clone()),
-                    Err(failure) => failures.push(failure),
-                }
-            }
+            failures.extend(self.write_all(actions, done).await);
             let concerns_all = failures.iter().any(|it| it.concerns_all_calls);
             if concerns_all {
                 break;
             }
         }
         WriteFailure::of(failures).map_or(Ok(()), Err)
+    }
+
+    /// Applies all actions concurrently, whatever fails, and returns the failures. Successful actions are added to `done`.
+    pub(crate) async fn apply_each(
+        &self,
+        actions: &[Action],
+        done: &mut Vec<Action>,
+    ) -> Vec<WriteFailure> {
+        let mut failures = Vec::new();
+        for actions in actions.chunks(CONCURRENT_WRITES) {
+            failures.extend(self.write_all(actions, done).await);
+        }
+        failures
+    }
+
+    async fn write_all(&self, actions: &[Action], done: &mut Vec<Action>) -> Vec<WriteFailure> {
+        let mut failures = Vec::new();
+        let writes = actions.iter().map(|action| self.write(action));
+        for (action, result) in actions.iter().zip(join_all(writes).await) {
+            match result {
+                Ok(()) => done.push(action.clone()),
+                Err(failure) => failures.push(failure),
+            }
+        }
+        failures
     }
 
     async fn write(&self, action: &Action) -> Result<(), WriteFailure> {

@@ -19,8 +19,8 @@ use crate::runtime_objects::{WriteFailure, Writer};
 pub(super) struct Applied {
     /// The actions that succeeded.
     pub(super) done: Vec<Action>,
-    /// Whether a write was attempted in each lane. In an additional namespace only a successful one counts, since a rejected one
-    /// is repeated with each resync.
+    /// Whether a write was attempted in each lane. Those in additional namespaces do not count: a customer who rejects or undoes
+    /// them would keep the runtime from being complete in the rollout.
     pub(super) tried: Lanes<bool>,
     /// The first failure in each lane.
     pub(super) failures: Lanes<Option<WriteFailure>>,
@@ -73,29 +73,22 @@ pub(super) async fn apply(
     applied
 }
 
-/// Applies the actions in additional namespaces, each alone. The actions of an object end with its first failure.
+/// Applies the actions in additional namespaces. The actions of an object end with its first failure. No failure ends those of
+/// others: an admission webhook of a customer may deny with any status, and each object that is not written is reported.
 async fn apply_additional<F: Fn(&Action, bool)>(
     steps: &[Step],
     writer: &Writer<'_, F>,
     applied: &mut Applied,
 ) {
-    for action in steps.iter().flatten() {
-        let mut failures = applied.not_written.iter();
-        if failures.any(|it| it.target == *action.target()) {
-            continue;
-        }
-        match writer
-            .apply_step(&vec![action.clone()], &mut applied.done)
-            .await
-        {
-            Ok(()) => applied.tried.webhook = true,
-            Err(failure) => {
-                applied.not_written.push(failure.failure);
-                if failure.concerns_all_calls {
-                    return;
-                }
-            }
-        }
+    for step in steps {
+        let mut step = step.clone();
+        step.retain(|action| {
+            let mut failures = applied.not_written.iter();
+            failures.all(|it| it.target != *action.target())
+        });
+        let failures = writer.apply_each(&step, &mut applied.done).await;
+        let failures = failures.into_iter().map(|it| it.failure);
+        applied.not_written.extend(failures);
     }
 }
 

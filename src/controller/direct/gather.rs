@@ -17,7 +17,7 @@ use futures::future::{join_all, try_join_all};
 use policy::sync::ObjectNames;
 use policy::sync::inventory::{candidates, is_managed_or_public};
 use policy::sync::manifests::{Installation, Phase};
-use policy::sync::observed::{Inaccessible, ObjectIdentity, Observed, WebhookObjects};
+use policy::sync::observed::{Inaccessible, ObjectIdentity, Observed, ReadFailure, WebhookObjects};
 use policy::sync::target::Target;
 use policy::sync::{Lanes, SourceKind};
 use serde_json::Value;
@@ -213,7 +213,12 @@ impl RuntimeReader<'_> {
             match read {
                 Ok(Read::Found(found)) => installed.extend(found.map(|it| (target, it))),
                 Ok(Read::Forbidden(permission)) if self.names.is_additional(&manifest.target) => {
-                    observed.unread_inventory.insert(target, permission);
+                    let cause = ReadFailure::Forbidden(permission);
+                    observed.unread_inventory.insert(target, cause);
+                }
+                Err(failed_read) if self.names.is_additional(&manifest.target) => {
+                    let cause = ReadFailure::Failed(failed_read);
+                    observed.unread_inventory.insert(target, cause);
                 }
                 Ok(Read::Forbidden(permission)) => observed.unread.webhook.push(permission),
                 Err(failed_read) => observed.failed_reads.webhook.push(failed_read),
@@ -222,15 +227,16 @@ impl RuntimeReader<'_> {
         // Clients of the runtime can add large objects to the inventory. Therefore objects are read sequentially, and
         // objects of other clients are dropped.
         for target in others {
-            match read(self.remote, &target).await? {
-                Read::Found(found) => {
+            let cause = match self.read_one(&target).await? {
+                Ok(Read::Found(found)) => {
                     let ours = found.filter(|it| is_managed_or_public(&target, it));
                     installed.extend(ours.map(|it| (target, it)));
+                    continue;
                 }
-                Read::Forbidden(permission) => {
-                    observed.unread_inventory.insert(target, permission);
-                }
-            }
+                Ok(Read::Forbidden(permission)) => ReadFailure::Forbidden(permission),
+                Err(failed_read) => ReadFailure::Failed(failed_read),
+            };
+            observed.unread_inventory.insert(target, cause);
         }
         observed.installed = Some(installed);
         Ok(())

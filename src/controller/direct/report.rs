@@ -45,7 +45,7 @@ pub(super) fn status(
             .filter(|plan| plan.lanes.webhook.blocked.is_none())
             .map_or_else(
                 || previous.webhook.clone(),
-                |plan| Some(webhook(plan, request, webhook_revision)),
+                |plan| Some(webhook(plan, request, outcome, webhook_revision)),
             ),
     }
 }
@@ -81,13 +81,23 @@ fn is_unchanged(plan: &Plan, outcome: Outcome<'_>, previous: Option<&Configurati
     outcome.goal != Goal::Sync || (plan.writes_configuration && is_same)
 }
 
-fn webhook(plan: &Plan, request: &ReconcileRequest, revision: Option<Hash>) -> WebhookStatus {
+fn webhook(
+    plan: &Plan,
+    request: &ReconcileRequest,
+    outcome: Outcome<'_>,
+    revision: Option<Hash>,
+) -> WebhookStatus {
     let installed = &plan.installation;
     let installation = request.installation.as_ref().ok();
     let previous = request.previous.webhook.as_ref();
     let count = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);
     let is_available = installed.deployment == DeploymentStatus::Available;
+    let is_observed = matches!(outcome.lanes.webhook, LaneOutcome::Deferred(_));
     let hash = match installed.complete {
+        // The revision may differ from the previous one in the additional namespaces only.
+        Some(true) if is_available && is_observed && !plan.additional.is_empty() => {
+            previous.and_then(|it| it.manifest_hash.clone())
+        }
         Some(true) if is_available => installation.map(|it| it.hash().to_string()),
         Some(_) => None,
         // Not all manifests were read, so the previous hash remains.

@@ -60,9 +60,19 @@ pub struct Observed {
     pub installed: Option<BTreeMap<Target, Value>>,
     /// Sources under earlier names that are to be deleted ([`super::plan::revoked_targets`]).
     pub earlier_sources: BTreeMap<Target, Value>,
-    /// Entries of the inventory, and manifests in additional namespaces, that cannot be read, with the missing permission; it is
-    /// unknown whether they exist.
-    pub unread_inventory: BTreeMap<Target, String>,
+    /// Entries of the inventory, and manifests in additional namespaces, that cannot be read; it is unknown whether they exist.
+    pub unread_inventory: BTreeMap<Target, ReadFailure>,
+}
+
+/// Reason why an object cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadFailure {
+    /// The user of the kubeconfig lacks a permission.
+    #[error("missing permission: {0}")]
+    Forbidden(String),
+    /// The API server returns an error for the object, which the text names.
+    #[error("failed to read {0}")]
+    Failed(String),
 }
 
 impl Observed {

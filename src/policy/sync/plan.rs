@@ -265,10 +265,12 @@ impl Plan {
         !self.last.is_empty() && self.steps().count() == 1
     }
 
-    /// Returns whether a deletion is complete: there are no actions, and no further plan has to follow.
+    /// Returns whether a deletion is complete: there are no actions except those in additional namespaces, which the plans before
+    /// contained, too, and no further plan has to follow.
     #[must_use]
     pub fn is_removed(&self) -> bool {
-        self.is_empty() && !self.unfinished && self.blocked.is_none()
+        let is_complete = self.steps().count() == self.additional.len();
+        is_complete && !self.unfinished && self.blocked.is_none()
     }
 
     /// Returns whether a reconcile should follow soon even if this one succeeds, since the Deployment is not available yet.

@@ -3,6 +3,8 @@
 //! Invariants: a reconcile that observes no change returns the given conditions with their times, so that the status is
 //! not written. A condition that is not `True` has a message. The current time is an argument.
 
+use std::collections::BTreeMap;
+
 use api::bootstrapper::{
     CONFIGURATION_SYNCHRONIZED, Condition, ConditionStatus, IDENTITY_VERIFIED, INSTALLED,
     REACHABLE, READY,
@@ -64,6 +66,17 @@ pub enum Deferral {
     Paused,
     /// The rollout has not reached the runtime, is paused, or is over its failure limit.
     Rollout,
+}
+
+impl Deferral {
+    fn message(self) -> &'static str {
+        match self {
+            Self::Paused => "spec.paused is true",
+            Self::Rollout => {
+                "an earlier step is not complete, or the rollout is paused or over its failure limit"
+            }
+        }
+    }
 }
 
 impl Outcome<'_> {
@@ -197,7 +210,7 @@ fn installed(outcome: Outcome<'_>) -> Option<ConditionVerdict> {
         _ if done => Some(ConditionVerdict::new(
             ConditionStatus::True,
             Reason::Installed,
-            not_written(&plan.installation),
+            not_written(plan, outcome.deferral(Lane::Webhook)),
         )),
         (DeploymentStatus::Available, _) if complete.is_none() => None,
         (_, Some(deferral)) => Some(condition_deferred(deferral)),
@@ -213,9 +226,15 @@ fn installed(outcome: Outcome<'_>) -> Option<ConditionVerdict> {
 }
 
 /// Returns the message about objects in additional namespaces, which are not part of the condition.
-fn not_written(installation: &InstallationStatus) -> String {
-    let failures = installation.not_written.iter();
-    let texts = failures.map(|Failure { target, message }| {
+fn not_written(plan: &Plan, deferral: Option<Deferral>) -> String {
+    let failures = plan.installation.not_written.iter();
+    let mut causes: BTreeMap<&Target, &str> =
+        failures.map(|it| (&it.target, &*it.message)).collect();
+    if let Some(deferral) = deferral {
+        let planned = plan.additional.iter().flatten();
+        causes.extend(planned.map(|it| (it.target(), deferral.message())));
+    }
+    let texts = causes.into_iter().map(|(target, message)| {
         let namespace = target.namespace().unwrap_or_default();
         let (kind, name) = (target.kind(), target.name());
         format!("{kind} {namespace}/{name} not written: {message}")
@@ -349,13 +368,7 @@ fn ready(conditions: &[Condition]) -> ConditionVerdict {
 
 /// Returns the condition of a lane that is paused or waits for the rollout.
 fn condition_deferred(deferral: Deferral) -> ConditionVerdict {
-    let message = match deferral {
-        Deferral::Paused => "spec.paused is true",
-        Deferral::Rollout => {
-            "an earlier step is not complete, or the rollout is paused or over its failure limit"
-        }
-    };
-    condition_false(deferral.into(), message)
+    condition_false(deferral.into(), deferral.message())
 }
 
 fn condition_unknown(reason: Reason, message: &str) -> ConditionVerdict {

@@ -154,6 +154,14 @@ fn log_writes(runtime: &str, done: &[Action]) {
     tracing::info!(runtime, writes = ?done, "objects on runtime written");
 }
 
+/// Logs the objects in additional namespaces that a deletion leaves behind.
+fn log_remaining(runtime: &str, remaining: &[Failure]) {
+    for Failure { target, message } in remaining {
+        let (path, error) = (target.path(), message);
+        tracing::warn!(runtime, path, error, "object left behind on the runtime");
+    }
+}
+
 /// Returns the UID of a cluster that an operator accepted for the runtime.
 fn accepted(request: &ReconcileRequest) -> Option<&str> {
     let annotations = request.resource.annotations();
@@ -218,6 +226,9 @@ async fn write(
     findings.wrote = applied.tried.map(|it| it || deletes);
     log_writes(&request.name, &applied.done);
     plan.installation.not_written.extend(applied.not_written);
+    if goal != Goal::Sync && plan.is_removed() {
+        log_remaining(&request.name, &plan.installation.not_written);
+    }
     if goal == Goal::Sync && applied.failures.iter().any(Option::is_some) {
         plan.record_applied(&applied.done);
     }

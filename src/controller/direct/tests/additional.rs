@@ -7,7 +7,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::env::*;
-use super::gates::{NEXT_IMAGE, WEBHOOK_LANE, is_completed};
+use super::gates::{NEXT_IMAGE, WEBHOOK_LANE, count, is_completed};
 use crate::runtime_cluster::{BARE, RESET, RuntimeCluster};
 
 const BINDING: &str = "rolebindings shop/rt-bootstrapper-pod-restarter-rolebinding";
@@ -136,21 +136,76 @@ async fn a_refused_permission_keeps_nothing_else_away(#[case] status: u16, #[cas
         .await;
 }
 
-/// The kubeconfig has no permission for RoleBindings of other namespaces.
+/// The kubeconfig has no permission for RoleBindings of other namespaces, or the API server fails to return one.
+#[rstest]
+#[case::forbidden(403, "missing permission: get rolebindings.rbac.authorization.k8s.io")]
+#[case::failed(
+    500,
+    "failed to read RoleBinding rt-bootstrapper-pod-restarter-rolebinding: API server returned 500"
+)]
 #[tokio::test]
-async fn a_permission_that_must_not_be_read_keeps_nothing_else_away() {
+async fn a_permission_that_cannot_be_read_keeps_nothing_else_away(
+    #[case] status: u16,
+    #[case] cause: &str,
+) {
     let (mut env, cluster) = prepared().await;
     cluster.namespace("shop");
-    cluster.fault(&format!("get {BINDING}")).status(403);
+    cluster.fault(&format!("get {BINDING}")).status(status);
     env.start();
     env.until_ready("a").await;
-    until_reported(
-        &env,
-        "missing permission: get rolebindings.rbac.authorization.k8s.io",
-    )
-    .await;
+    until_reported(&env, cause).await;
     upgrade(&mut env).await;
     assert!(!cluster.answered(WRITE));
+    // The namespace is not an additional one any more.
+    env.stop().await;
+    env.webhook.pod_restart_namespaces = None;
+    env.start();
+    env.until("completed", |it| is_completed(it, WEBHOOK_LANE))
+        .await;
+    until_reported(&env, cause).await;
+    until_uninstalled(&env).await;
+    let expected: Vec<&str> = BARE.into_iter().chain(["namespaces shop"]).collect();
+    assert_eq!(cluster.inventory(), expected);
+}
+
+/// An admission webhook of a customer may deny with any status. A write in another namespace does not wait for it.
+#[tokio::test]
+async fn a_throttled_write_in_one_namespace_keeps_no_other_away() {
+    let (mut env, cluster) = prepared().await;
+    let namespaces: Vec<String> = (0..40).map(|it| format!("n{it:02}")).collect();
+    for namespace in &namespaces {
+        cluster.namespace(namespace);
+    }
+    cluster.refuse(&WRITE.replace("shop/", "n00/"), 429);
+    env.webhook.pod_restart_namespaces = Some(namespaces.clone());
+    env.start();
+    env.until_ready("a").await;
+    env.until("written", |_| {
+        let binding = |it: &String| cluster.find(&BINDING.replace("shop/", &format!("{it}/")));
+        namespaces[1..].iter().all(|it| binding(it).is_some())
+    })
+    .await;
+    let text = NOT_WRITTEN.replace("shop/", "n00/") + " API server returned 429";
+    env.until("reported", |it| it.status("a").to_string().contains(&text))
+        .await;
+}
+
+/// A customer who undoes each write would keep the runtime in its soak otherwise.
+#[tokio::test]
+async fn a_write_in_an_additional_namespace_starts_no_soak() {
+    let (mut env, cluster) = converged().await;
+    env.until("completed", |it| is_completed(it, WEBHOOK_LANE))
+        .await;
+    env.stop().await;
+    env.settings.rollouts.webhook.soak = Duration::from_hours(1);
+    env.start();
+    env.until_ready("a").await;
+    cluster.drop_object(BINDING);
+    env.until("written", |_| cluster.find(BINDING).is_some())
+        .await;
+    // The status of the rollout is written a second after a change.
+    env.more_passes(8).await;
+    assert_eq!(count(&env, WEBHOOK_LANE, "soaking"), 0);
 }
 
 /// A RoleBinding of the customer with another role, which must be deleted first.
@@ -185,6 +240,14 @@ async fn an_obsolete_permission_that_must_not_be_deleted_keeps_nothing_else_away
     .await;
 }
 
+async fn until_uninstalled(env: &Env) {
+    env.kcp.delete("runtimebootstrappers", "a");
+    env.until("the resource is gone", |it| {
+        it.kcp.object("runtimebootstrappers", "a").is_none()
+    })
+    .await;
+}
+
 #[rstest]
 #[case::there(true)]
 #[case::gone(false)]
@@ -194,12 +257,22 @@ async fn uninstallation_removes_the_permission(#[case] is_there: bool) {
     if !is_there {
         cluster.delete("namespaces", "", "shop");
     }
-    env.kcp.delete("runtimebootstrappers", "a");
-    env.until("the resource is gone", |it| {
-        it.kcp.object("runtimebootstrappers", "a").is_none()
-    })
-    .await;
+    until_uninstalled(&env).await;
     let shop = is_there.then_some("namespaces shop");
     let expected: Vec<&str> = BARE.into_iter().chain(shop).collect();
+    assert_eq!(cluster.inventory(), expected);
+}
+
+/// The policies of the customer reject the deletion for ever.
+#[tokio::test]
+async fn uninstallation_ends_although_the_permission_must_not_be_deleted() {
+    let (env, cluster) = converged().await;
+    cluster.refuse(&WRITE.replace("apply", "delete"), 403);
+    until_uninstalled(&env).await;
+    let mut expected: Vec<&str> = BARE
+        .into_iter()
+        .chain(["namespaces shop", BINDING])
+        .collect();
+    expected.sort_unstable();
     assert_eq!(cluster.inventory(), expected);
 }

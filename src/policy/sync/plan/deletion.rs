@@ -8,13 +8,15 @@ use serde_json::Value;
 
 use super::inventory::release_keys;
 use super::{
-    Action, Blocked, Context, LanePlan, Lanes, Plan, Step, check_permissions, check_reads, content,
-    delete, delete_by_uid, inventory, is_owned,
+    Action, Blocked, Context, InstallationStatus, LanePlan, Lanes, Plan, Step, check_permissions,
+    check_reads, content, delete, delete_by_uid, install, inventory, is_owned,
 };
 use crate::sync::identity::verify_identity;
 use crate::sync::inventory::{is_managed, is_managed_or_public};
 use crate::sync::manifests::{Phase, live};
-use crate::sync::observed::{NamespaceState, ObjectIdentity, Observed, data, is_terminating};
+use crate::sync::observed::{
+    NamespaceState, ObjectIdentity, Observed, ReadFailure, data, is_terminating,
+};
 use crate::sync::target::Target;
 use crate::sync::{SourceKind, managed_fields};
 
@@ -24,7 +26,8 @@ use crate::sync::{SourceKind, managed_fields};
 /// deleted leaves no other credentials behind. The ownership ConfigMap is deleted by a later plan that finds no other
 /// object: a finalizer of another client may keep an object, and a reconcile lists a limited number of copies. Objects that only
 /// the inventory lists are deleted with the objects of the manifests. Objects of other owners are kept.
-/// [`Plan::is_removed`] is true when all are deleted.
+/// [`Plan::is_removed`] is true when all are deleted. Nothing waits for objects in additional namespaces, which grant nothing
+/// without the ServiceAccount: policies of customers may reject their deletion for ever.
 ///
 /// The copies are deleted after the Pods, since a running webhook would create them again. The reconcile must have read
 /// the manifests ([`Observed::installed`]) and the objects of the webhook ([`Observed::webhook_objects`]).
@@ -63,7 +66,8 @@ pub fn plan_deletion(context: Context<'_>, observed: &Observed) -> Plan {
     let mut credentials = delete_sources(context, observed);
     credentials.extend(identities.map(|it| delete_by_uid(it.clone(), false)));
     let prerequisites = deletions(Phase::Prerequisites);
-    let is_last = credentials.is_empty() && prerequisites.is_empty();
+    let mut awaited = prerequisites.iter().map(Action::target);
+    let is_last = credentials.is_empty() && awaited.all(|it| context.names.is_additional(it));
     let last = is_last.then(|| delete_marker(context, observed));
     let last = last.unwrap_or_default();
     deletion_plan(context, observed, [credentials, last], vec![prerequisites])
@@ -146,15 +150,20 @@ fn deletion_plan(
     let objects = || observed.inaccessible.values();
     let mut unread = [&*observed.unread.configuration, &observed.unread.webhook].concat();
     unread.extend(objects().filter_map(|it| it.unread.clone()));
-    unread.extend(observed.unread_inventory.values().cloned());
+    let failed = observed.failed_reads.iter().flatten();
+    let failed = failed.chain(objects().filter_map(|it| it.failed_read.as_ref()));
+    let mut failed: Vec<String> = failed.cloned().collect();
+    let listed = observed.unread_inventory.iter();
+    for (_, cause) in listed.filter(|(it, _)| !context.names.is_additional(it)) {
+        match cause {
+            ReadFailure::Forbidden(permission) => unread.push(permission.clone()),
+            ReadFailure::Failed(text) => failed.push(text.clone()),
+        }
+    }
     let readable = identity
         .map_err(Blocked::Identity)
         .and_then(|_| check_permissions(&unread))
-        .and_then(|()| {
-            let failed = observed.failed_reads.iter().flatten();
-            let failed = failed.chain(objects().filter_map(|it| it.failed_read.as_ref()));
-            check_reads(&failed.cloned().collect::<Vec<_>>())
-        });
+        .and_then(|()| check_reads(&failed));
     if let Err(blocked) = readable {
         return Plan {
             blocked: Some(blocked),
@@ -168,10 +177,24 @@ fn deletion_plan(
             step.retain(|it| it.target().namespace() != namespace);
         }
     }
+    let is_additional = |it: &mut Action| context.names.is_additional(it.target());
+    let additional: Step = steps
+        .iter_mut()
+        .flat_map(|step| step.extract_if(.., is_additional))
+        .collect();
     steps.retain(|step| !step.is_empty());
+    let installation = InstallationStatus {
+        not_written: install::unread_additional(context, observed),
+        ..InstallationStatus::default()
+    };
     Plan {
         revocations,
         last,
+        additional: Some(additional)
+            .into_iter()
+            .filter(|step| !step.is_empty())
+            .collect(),
+        installation,
         lanes: Lanes {
             webhook: LanePlan {
                 steps,

@@ -102,16 +102,13 @@ pub(super) fn decide(context: Context<'_>, observed: &Observed, plan: &mut Plan)
 
 /// Plans the actions in additional namespaces: those on manifests, and the deletions of obsolete objects.
 fn decide_additional(context: Context<'_>, observed: &Observed, prunes: bool, plan: &mut Plan) {
+    plan.installation.not_written = unread_additional(context, observed);
     let [mut transfers, mut applies] = [const { Step::new() }; 2];
     let mut deletions = inventory::prune_additional(context, observed, prunes);
     let manifests = context.installation.manifests().iter();
     for manifest in manifests.filter(|it| context.names.is_additional(&it.target)) {
         let target = &manifest.target;
-        if let Some(permission) = observed.unread_inventory.get(target) {
-            plan.installation.not_written.push(Failure {
-                target: target.clone(),
-                message: format!("missing permission: {permission}"),
-            });
+        if observed.unread_inventory.contains_key(target) {
             continue;
         }
         let live = live(manifest, observed);
@@ -135,6 +132,17 @@ fn decide_additional(context: Context<'_>, observed: &Observed, prunes: bool, pl
     }
     let steps = [transfers, deletions, applies].into_iter();
     plan.additional = steps.filter(|step| !step.is_empty()).collect();
+}
+
+/// Returns the objects in additional namespaces that cannot be read.
+pub(super) fn unread_additional(context: Context<'_>, observed: &Observed) -> Vec<Failure> {
+    let unread = observed.unread_inventory.iter();
+    let additional = unread.filter(|(target, _)| context.names.is_additional(target));
+    let failures = additional.map(|(target, cause)| Failure {
+        target: target.clone(),
+        message: cause.to_string(),
+    });
+    failures.collect()
 }
 
 /// Returns what precedes an apply: the migration of fields or the removal of match conditions. An apply follows a

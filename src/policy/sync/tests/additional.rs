@@ -1,12 +1,16 @@
 //! The manifests in additional namespaces, in which nothing that the plan needs for anything else is written.
 
+use api::bootstrapper::INSTALLED;
 use serde_json::{Value, json};
 
 use super::api_server::Runtime;
 use super::samples::{NAMESPACE, desired, installation, manifests, sources};
+use crate::sync::Lanes;
 use crate::sync::desired::Desired;
 use crate::sync::manifests::Installation;
+use crate::sync::observed::ReadFailure;
 use crate::sync::plan::{Blocked, Plan, plan_deletion};
+use crate::sync::status::{Deferral, Failure, Goal, LaneOutcome, Outcome, conditions};
 use crate::sync::target::Target;
 
 fn binding(namespace: &str) -> Value {
@@ -136,43 +140,80 @@ fn a_blocked_lane_writes_nothing_in_an_additional_namespace() {
     assert_eq!(verbs(&plan), [""; 0]);
 }
 
-/// It may exist, so that an uninstallation would leave it behind.
+/// An uninstallation leaves it behind, since it grants nothing without the ServiceAccount.
 #[test]
-fn what_must_not_be_read_is_reported_and_blocks_an_uninstallation_only() {
+fn what_cannot_be_read_is_reported_and_blocks_nothing() {
+    let desired = desired(&sources());
+    for is_manifest in [true, false] {
+        let mut runtime = converged(&desired);
+        if !is_manifest {
+            runtime.installation = installation("0.1.0");
+        }
+        let installed = runtime.observed.installed.as_mut().unwrap();
+        installed.remove(&shop());
+        let cause = ReadFailure::Failed("RoleBinding restarter: x".to_owned());
+        runtime.observed.unread_inventory.insert(shop(), cause);
+        let plan = runtime.plan(&desired);
+        assert_eq!(plan.lanes.webhook.blocked, None);
+        assert_eq!(verbs(&plan), [""; 0]);
+        let expected = [Failure {
+            target: shop(),
+            message: "failed to read RoleBinding restarter: x".to_owned(),
+        }];
+        assert_eq!(plan.installation.not_written, expected);
+        let deletion = plan_deletion(runtime.context(), &runtime.observed);
+        assert_eq!(deletion.blocked, None);
+        assert!(!deletion.is_empty());
+        assert_eq!(deletion.installation.not_written, expected);
+    }
+}
+
+#[test]
+fn a_deferred_write_is_the_message_of_the_condition() {
     let desired = desired(&sources());
     let mut runtime = converged(&desired);
     let installed = runtime.observed.installed.as_mut().unwrap();
     installed.remove(&shop());
-    let permission = "get rolebindings".to_owned();
-    runtime
-        .observed
-        .unread_inventory
-        .insert(shop(), permission.clone());
     let plan = runtime.plan(&desired);
-    assert!(plan.is_empty(), "{plan:?}");
-    assert_eq!(plan.lanes.webhook.blocked, None);
-    let [reported] = &plan.installation.not_written[..] else {
-        panic!("{:?}", plan.installation)
+    let outcome = Outcome {
+        connection_error: None,
+        plan: Some(&plan),
+        goal: Goal::Sync,
+        lanes: Lanes::both(LaneOutcome::Deferred(Deferral::Paused)),
+        failures: Lanes::default(),
     };
-    assert_eq!(reported.target, shop());
-    assert_eq!(reported.message, "missing permission: get rolebindings");
-    let deletion = plan_deletion(runtime.context(), &runtime.observed);
-    let blocked = Blocked::MissingPermissions(vec![permission]);
-    assert_eq!(deletion.blocked, Some(blocked));
+    let conditions = conditions(&[], outcome, Some(1), "now");
+    let found = conditions.iter().find(|it| it.kind == INSTALLED).unwrap();
+    let text = "RoleBinding shop/restarter not written: spec.paused is true";
+    assert_eq!((&*found.reason, &*found.message), ("Installed", text));
 }
 
-/// The webhook evicts Pods until its own are deleted.
+/// The webhook evicts Pods until its own are deleted. A policy of the customer may reject the deletion for ever.
 #[test]
-fn an_uninstallation_deletes_what_is_in_an_additional_namespace_after_the_pods() {
+fn an_uninstallation_ends_although_what_is_in_an_additional_namespace_remains() {
     let desired = desired(&sources());
     let mut runtime = converged(&desired);
     runtime.webhook_makes(&[]);
-    let steps = |runtime: &Runtime| plan_deletion(runtime.context(), &runtime.observed);
-    let plan = steps(&runtime);
-    assert!(plan.steps().flatten().all(|it| *it.target() != shop()));
+    let next = |runtime: &Runtime| {
+        let mut plan = plan_deletion(runtime.context(), &runtime.observed);
+        let refused = std::mem::take(&mut plan.additional).concat();
+        (plan, refused)
+    };
+    let (plan, refused) = next(&runtime);
+    assert!(refused.is_empty(), "{refused:?}");
     runtime.carry_out(&plan);
     runtime.pods_end();
-    let plan = steps(&runtime);
-    let deletions = plan.lanes.webhook.steps.concat();
-    assert!(deletions.iter().any(|it| *it.target() == shop()));
+    for _ in 0..2 {
+        let (plan, refused) = next(&runtime);
+        assert!(!plan.is_removed(), "{plan:?}");
+        assert_eq!(refused.len(), 1);
+        assert_eq!(
+            (refused[0].verb(), refused[0].target()),
+            ("delete", &shop())
+        );
+        runtime.carry_out(&plan);
+    }
+    assert!(plan_deletion(runtime.context(), &runtime.observed).is_removed());
+    assert!(runtime.observed.marker.is_none());
+    assert!(runtime.get(&shop()).is_some());
 }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{MARKER, PRUNED, inventory, legacy, place, wanted, with};
 use crate::sync::inventory::candidates;
+use crate::sync::observed::ReadFailure;
 use crate::sync::plan::plan_deletion;
 use crate::sync::target::Target;
 use crate::sync::tests::api_server::Runtime;
@@ -118,9 +119,13 @@ fn entry_that_may_not_be_read_stays_and_blocks_the_uninstallation() {
     let text = inventory(&runtime).join("\n") + "\nv1 ServiceAccount kyma-system/other\n";
     write(&mut runtime, text);
     let place = Target::of_line("v1 ServiceAccount kyma-system/other").unwrap();
-    let unread = (place, "get serviceaccounts".to_owned());
-    runtime.observed.unread_inventory.extend([unread]);
-    assert!(runtime.plan(&wanted()).is_empty());
-    let plan = plan_deletion(runtime.context(), &runtime.observed);
-    assert!(plan.is_empty() && plan.blocked.is_some());
+    let text = || "get serviceaccounts".to_owned();
+    let causes = [ReadFailure::Forbidden(text()), ReadFailure::Failed(text())];
+    for cause in causes {
+        let unread = (place.clone(), cause);
+        runtime.observed.unread_inventory.extend([unread]);
+        assert!(runtime.plan(&wanted()).is_empty());
+        let plan = plan_deletion(runtime.context(), &runtime.observed);
+        assert!(plan.is_empty() && plan.blocked.is_some());
+    }
 }
