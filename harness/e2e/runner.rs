@@ -173,9 +173,7 @@ pub async fn run<E: Environments>(
             let given = given.map(|step| step.value.clone()).collect();
             async move {
                 if let Some(title) = ended.get() {
-                    fail(format!(
-                        "not run, because the clean-up of scenario {title:?} failed"
-                    ));
+                    fail(format!("not run: the clean-up of {title:?} failed"));
                 }
                 match environments.next(given).await {
                     Ok(environment) => scenario.shared = Some(environment),

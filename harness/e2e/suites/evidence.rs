@@ -86,7 +86,7 @@ async fn no_scenario_runs_in_an_environment_after_a_failed_clean_up() {
     assert_eq!(environments.0.get(), 1, "{text}");
     assert!(text.contains("clean-up: delete Namespace"), "{text}");
     assert!(
-        text.contains("not run, because the clean-up of scenario \"A Pod with"),
+        text.contains("not run: the clean-up of \"A Pod with"),
         "{text}"
     );
     std::fs::remove_dir_all(runner::state().join("evidence").join(suite.name)).unwrap();
