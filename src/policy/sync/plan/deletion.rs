@@ -134,19 +134,8 @@ pub fn plan_orphan(context: Context<'_>, observed: &Observed) -> Plan {
     deletion_plan(context, observed, [Step::new(), last], steps)
 }
 
-fn deletion_plan(
-    context: Context<'_>,
-    observed: &Observed,
-    [mut revocations, mut last]: [Step; 2],
-    mut steps: Vec<Step>,
-) -> Plan {
-    let identity = verify_identity(
-        context.owner,
-        context.record,
-        observed.cluster.as_deref(),
-        observed.marker.as_ref(),
-    );
-    // An object that cannot be read may exist and would be left behind.
+/// Returns an error with the objects that cannot be read: they may exist and would be left behind.
+fn check_readable(context: Context<'_>, observed: &Observed) -> Result<(), Blocked> {
     let objects = || observed.inaccessible.values();
     let mut unread = [&*observed.unread.configuration, &observed.unread.webhook].concat();
     unread.extend(objects().filter_map(|it| it.unread.clone()));
@@ -160,11 +149,24 @@ fn deletion_plan(
             ReadFailure::Failed(text) => failed.push(text.clone()),
         }
     }
-    let readable = identity
-        .map_err(Blocked::Identity)
-        .and_then(|_| check_permissions(&unread))
-        .and_then(|()| check_reads(&failed));
-    if let Err(blocked) = readable {
+    check_permissions(&unread)?;
+    check_reads(&failed)
+}
+
+fn deletion_plan(
+    context: Context<'_>,
+    observed: &Observed,
+    [mut revocations, mut last]: [Step; 2],
+    mut steps: Vec<Step>,
+) -> Plan {
+    let identity = verify_identity(
+        context.owner,
+        context.record,
+        observed.cluster.as_deref(),
+        observed.marker.as_ref(),
+    );
+    let readable = identity.map_err(Blocked::Identity);
+    if let Err(blocked) = readable.and_then(|_| check_readable(context, observed)) {
         return Plan {
             blocked: Some(blocked),
             ..Plan::default()
