@@ -33,8 +33,9 @@ use crate::clients::{CallError, ManagedFields, Remote, RuntimeId};
 use crate::kyma::KymaView;
 use crate::runtime_objects::{Read, Writer, cluster_uid, namespace_state, read};
 
-/// Delay of a reconcile while the watcher is being removed from the runtime, which an earlier Kyma represented.
-const REMOVAL_PAUSE: Duration = Duration::from_secs(2);
+/// Delay of a reconcile while the watcher is being removed from the runtime, which an earlier Kyma represented, and of a removal while
+/// the runtime is reconciled.
+pub(super) const REMOVAL_PAUSE: Duration = Duration::from_secs(2);
 
 /// Number of attempts that wait for the first certificate of a runtime, about 15 seconds. A watcher does not start
 /// without a certificate, and thousands of new runtimes would need many connections.

@@ -11,8 +11,9 @@ use kube::api::Patch;
 use policy::certificates::{CERT_MANAGER_API_VERSION, NAME_SUFFIX};
 use tokio::time::{Instant, sleep};
 
+use super::reconcile::{self, REMOVAL_PAUSE};
 use super::report::{NOTHING_LEFT, Retry};
-use super::{BACKOFF, Context, PROGRESS_BACKOFF, reconcile};
+use super::{BACKOFF, Context, PROGRESS_BACKOFF};
 use crate::dynamic::objects;
 use crate::kyma::{LeftWatcher, UnknownOwner};
 use crate::requests::{Answer as _, patching};
@@ -127,17 +128,17 @@ impl Context {
     }
 
     /// Removes the watcher, unless the runtime is represented. Returns when to call again; `None` if the removal has ended. Waits
-    /// while many other runtimes are read.
+    /// for a reconcile of the runtime in progress, and while the watcher is removed from many other runtimes.
     async fn attempt(&self, left: &LeftWatcher) -> Option<Retry> {
         let LeftWatcher {
             kyma, runtime_id, ..
         } = left;
+        // No further reconcile begins, and each request of a reconcile has a time limit.
+        while self.is_reconciled(runtime_id) {
+            sleep(REMOVAL_PAUSE).await;
+        }
         // The semaphore is never closed.
         let _permit = self.removals.acquire().await;
-        let is_reconciled = self.runtimes().reconciling.contains_key(runtime_id);
-        if is_reconciled {
-            return Some(Retry::Progressing);
-        }
         // Boxed, because thousands of removals may wait for their next attempt.
         let attempt = Box::pin(async {
             if !self.kymas.is_left(kyma, runtime_id).await? {
@@ -159,6 +160,10 @@ impl Context {
                 Some(Retry::Failed(None))
             }
         }
+    }
+
+    fn is_reconciled(&self, runtime_id: &str) -> bool {
+        self.runtimes().reconciling.contains_key(runtime_id)
     }
 
     /// Releases the Certificate. Waits until its deletion has begun, which adds the finalizer, but not longer than until the limit.
