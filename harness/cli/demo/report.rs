@@ -36,7 +36,7 @@ pub(super) fn flow(seen: &Seen, kubeconfigs: Option<&[PathBuf; 2]>) -> String {
         diff(seen),
         heading(
             "A change comes back",
-            "from one Watcher: watcher → gateway (routes by istiod, certificates by cert-manager) → listener in KLM",
+            "one Watcher: watcher → gateway (istiod's routes, cert-manager's certificates) → KLM",
         ),
         reported,
         kubeconfigs.map_or_else(String::new, commands),
