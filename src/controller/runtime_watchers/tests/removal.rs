@@ -175,6 +175,7 @@ async fn a_removal_waits_for_a_reconcile_of_the_runtime_in_progress() {
     env.until("the Certificate names the runtime", Env::names_runtime)
         .await;
     stays(|| env.names_runtime()).await;
+    assert_eq!(deletions(&cluster), [""; 0]);
     drop(hold);
     env.until("nothing names the runtime", |env| !env.names_runtime())
         .await;
