@@ -332,7 +332,7 @@ fn preflight(context: Context<'_>, observed: &Observed) -> Result<(), Blocked> {
     if Lane::ALL.into_iter().all(lacks) {
         let of_lanes = Lane::ALL.map(|lane| observed.missing_permissions_in(lane));
         let of_objects = observed.inaccessible.values().flat_map(access::missing);
-        let missing = of_lanes.into_iter().flatten().chain(of_objects);
+        let missing = of_objects.chain(of_lanes.into_iter().flatten());
         return check_permissions(&missing.collect::<Vec<_>>());
     }
     Ok(())
@@ -352,8 +352,8 @@ fn check_reads(failed: &[String]) -> Result<(), Blocked> {
     Err(Blocked::FailedReads(failed.to_vec()))
 }
 
-/// Returns an error with the missing permissions, without duplicates. The order is the order of the checks, since a
-/// condition may truncate the last ones.
+/// Returns an error with the missing permissions, without duplicates. A condition may truncate the last ones, so
+/// those of the configuration come first.
 fn check_permissions(permissions: &[String]) -> Result<(), Blocked> {
     let mut missing: Vec<String> = Vec::new();
     for permission in permissions {

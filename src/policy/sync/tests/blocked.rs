@@ -8,7 +8,7 @@ use super::api_server::Runtime;
 use super::samples::{desired, document, manifests, secret, sources};
 use crate::sync::compatibility::{IncompatibleVersion, RunningWebhook};
 use crate::sync::identity::IdentityRecord;
-use crate::sync::observed::NamespaceState;
+use crate::sync::observed::{Inaccessible, NamespaceState};
 use crate::sync::plan::{Blocked, SyncDeferred, plan};
 use crate::sync::sources::{SourceState, Sources};
 use crate::sync::{Lane, Lanes, SourceKind, status};
@@ -74,6 +74,25 @@ fn blockades(#[case] fault: fn(&mut Runtime), #[case] text: &str) {
     assert!(plan.is_empty());
     assert_eq!(status::error_chain(plan.blocked.as_ref().unwrap()), text);
     assert!(!plan.is_deployment_pending());
+}
+
+/// A condition truncates the last permissions: those of the configuration come first, since credentials depend on them.
+#[test]
+fn missing_permissions_of_the_configuration_are_listed_first() {
+    let mut runtime = Runtime::new();
+    let missing = |permission: &str| vec![permission.to_owned()];
+    runtime.observed.missing_permissions = Lanes::both(missing("create serviceaccounts"));
+    let inaccessible = Inaccessible {
+        missing_permissions: missing("patch secrets"),
+        ..Inaccessible::default()
+    };
+    let objects = &mut runtime.observed.inaccessible;
+    objects.insert(SourceKind::PullSecret, inaccessible);
+    let plan = runtime.plan(&desired(&sources()));
+    assert_eq!(
+        status::error_chain(plan.blocked.as_ref().unwrap()),
+        "missing permissions: patch secrets, create serviceaccounts"
+    );
 }
 
 /// A missing permission in one lane does not affect the other lane.
