@@ -3,12 +3,12 @@
 //!
 //! The check runs for every cluster of every suite when the cluster is stopped, with the Secrets that exist then.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::Cluster;
 use crate::docker;
@@ -20,26 +20,48 @@ impl Cluster {
         let list = ["get", "secrets", "--all-namespaces", "--output=json"];
         let list: Value = serde_json::from_str(&self.kubectl(&list).await?)?;
         let secrets = list["items"].as_array().context("no list of Secrets")?;
-        let mut contents: Vec<String> = secrets.iter().flat_map(contents).collect();
+        let mut names = BTreeMap::new();
+        for secret in secrets {
+            names.extend(contents(secret).into_iter().map(|it| (it, name(secret))));
+        }
+        let mut contents: Vec<&str> = names.keys().map(String::as_str).collect();
         if contents.is_empty() {
             return Ok(());
         }
         // The file has one text in each line; an empty text would match everywhere. The search must find the last text.
-        contents.extend([CONTROL.to_owned(), String::new()]);
+        contents.extend([CONTROL, ""]);
         let file = tempfile::NamedTempFile::new()?;
         std::fs::write(file.path(), contents.join("\n"))?;
         let (from, to) = (file.path().display(), self.node.id());
         docker::must(&["cp", &from.to_string(), &format!("{to}:{CONTENTS}")]).await?;
         let found = self.exec_on_node(&["sh", "-c", SEARCH]).await?;
-        ensure!(found.code == 0, "{}: {found:?}", self.name);
-        let places = found.stdout.trim();
+        ensure!(found.code == 0, "{}: {}", self.name, found.stderr);
+        let places: BTreeSet<String> = found
+            .stdout
+            .lines()
+            .map(|line| place(line, &names))
+            .collect();
         ensure!(
             places.is_empty(),
-            "{}: content of a Secret is shown in:\n{places}",
-            self.name
+            "{}: content of a Secret is shown in:\n{}",
+            self.name,
+            Vec::from_iter(places).join("\n")
         );
         Ok(())
     }
+}
+
+fn name(secret: &Value) -> String {
+    let metadata = &secret["metadata"];
+    let part = |key| metadata[key].as_str().unwrap_or_default();
+    format!("{}/{}", part("namespace"), part("name"))
+}
+
+/// Returns the location in a line of the search with the Secret instead of its content.
+fn place(line: &str, names: &BTreeMap<String, String>) -> String {
+    let (place, content) = line.split_once('\t').unwrap_or((line, ""));
+    let secret = names.get(content).map_or("unknown", String::as_str);
+    format!("{place}, Secret {secret}")
 }
 
 /// Returns the texts of a Secret that must not appear: the start of each encoded value, the credentials of registries, and the
@@ -50,14 +72,15 @@ fn contents(secret: &Value) -> BTreeSet<String> {
     if secret["metadata"]["name"] == api::names::REPAIR_RECORD {
         return contents;
     }
-    for (key, value) in secret["data"].as_object().into_iter().flatten() {
-        // Certificates are public.
-        if PUBLIC.iter().any(|it| key.ends_with(it)) {
-            continue;
-        }
+    let data = secret["data"].as_object();
+    for value in data.into_iter().flat_map(Map::values) {
         let encoded = value.as_str().unwrap_or_default();
         let decoded = BASE64.decode(encoded).unwrap_or_default();
         let decoded = String::from_utf8_lossy(&decoded);
+        // Certificates are public.
+        if decoded.starts_with(CERTIFICATE) && !decoded.contains(PRIVATE_KEY) {
+            continue;
+        }
         let parts = decoded.split(|it: char| !it.is_ascii_alphanumeric() && !"+/=".contains(it));
         let parts = parts.chain([encoded.get(..ENCODED).unwrap_or(encoded)]);
         contents.extend(parts.filter(|it| it.len() >= SHORTEST).map(str::to_owned));
@@ -71,8 +94,10 @@ fn contents(secret: &Value) -> BTreeSet<String> {
     contents
 }
 
-/// Ends of the keys whose values are certificates.
-const PUBLIC: [&str; 2] = [".crt", "cert.pem"];
+/// Start of a value with certificates.
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
+/// Text in a value with a private key.
+const PRIVATE_KEY: &str = "PRIVATE KEY-----";
 /// Shortest length of a part of a value in bytes. Shorter parts are names; the tokens of the harness are longer.
 const SHORTEST: usize = 20;
 /// Shortest length of a password of a registry in bytes. A shorter one may occur anywhere.
@@ -83,11 +108,11 @@ const ENCODED: usize = 60;
 const CONTROL: &str = "control-of-the-search-for-secrets";
 /// File on the node; it is removed with the container.
 const CONTENTS: &str = "/secret-contents";
-/// Script that prints the locations that contain a line of that file. It skips Pods that do not serve metrics.
+/// Script that prints the locations that contain a line of that file, each with the lines after a tab. It skips Pods that do not serve metrics.
 const SEARCH: &str = r#"
 export KUBECONFIG=/etc/rancher/k3s/k3s.yaml
-occurs() { grep -qFf /secret-contents && echo "$1"; }
-[ "$(echo control-of-the-search-for-secrets | occurs found)" = found ] || exit 3
+occurs() { grep -oFf /secret-contents | sort -u | while read -r line; do printf '%s\t%s\n' "$1" "$line"; done; }
+[ -n "$(echo control-of-the-search-for-secrets | occurs found)" ] || exit 3
 kubectl get events --all-namespaces --output=yaml >/tmp/events || exit 4
 occurs Events </tmp/events
 kubectl api-resources --verbs=list --output=name >/tmp/kinds || exit 5
@@ -125,13 +150,18 @@ mod tests {
         }, "another.test": { "username": "landscape", "password": "canary-of-one" } } });
         let key =
             "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIA+/\n-----END PRIVATE KEY-----\n";
+        let certificate =
+            format!("{CERTIFICATE}\nMIIBszCCAVmgAwIBAgIUQ0FDQ0FD\n-----END CERTIFICATE-----\n");
         let encoded = |text: &str| BASE64.encode(text);
-        let secret = json!({ "metadata": { "name": "x" }, "data": {
+        let secret = json!({ "metadata": { "namespace": "a", "name": "x" }, "data": {
             ".dockerconfigjson": encoded(&config.to_string()), "tls.key": encoded(key),
-            "tls.crt": encoded("MIIBszCCAVmgAwIBAgIUQ0FDQ0FD"), "ca-cert.pem": encoded("MIIBszCCAVmgAwIBAgIUQ0FDQ0FD"),
+            "tls.crt": encoded(&certificate), "cert-chain.pem": encoded(&certificate),
         } });
         let contents = contents(&secret);
         assert_eq!(contents.len(), 5, "{contents:?}");
+        let found = contents.iter().map(|it| (it.clone(), name(&secret)));
+        let names = found.collect();
+        assert_eq!(place("Events\tcanary-of-one", &names), "Events, Secret a/x");
         assert!(contents.contains("canary-of-one"));
         assert!(contents.contains("0123456789abcdef01234567"));
         assert!(contents.contains("MC4CAQAwBQYDK2VwBCIEIA+/"));
