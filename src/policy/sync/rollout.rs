@@ -17,7 +17,9 @@ use std::time::Duration;
 use super::content::Hash;
 
 mod member;
+mod membership;
 mod settings;
+mod steps;
 
 pub use member::{Counts, Initial, LaneResult, Observation, Phase};
 pub use settings::{MaxFailures, RUNNING_DEADLINE, Settings, Step, order};
@@ -180,85 +182,6 @@ impl Rollout {
         self.step = step.min(self.settings.count() - 1);
         self.admit();
         self.proceed();
-    }
-
-    /// Adds a member. An existing member is not changed.
-    pub fn join(&mut self, name: &Name, order: u32, initial: Initial, now: Duration) {
-        if self.members.contains_key(name) {
-            return;
-        }
-        let mut member = Member::new(order);
-        if let Some(target) = self.target {
-            member.reset(initial, target, self.is_resumed.then_some(now));
-        }
-        self.insert(name, member);
-    }
-
-    /// Changes the order of a member that has not started.
-    pub fn reorder(&mut self, name: &Name, order: u32) {
-        if let Some(member) = self.members.get(name)
-            && member.order != order
-            && member.phase.is_startable()
-            && (member.revision.is_none() || member.revision != self.target)
-            && let Some(member) = self.remove(name)
-        {
-            let is_admitted = false;
-            self.insert(
-                name,
-                Member {
-                    order,
-                    is_admitted,
-                    ..member
-                },
-            );
-        }
-    }
-
-    fn insert(&mut self, name: &Name, member: Member) {
-        *self.all.of(member.phase) += 1;
-        self.note_failure(name, member.phase);
-        self.order.insert((member.order, Arc::clone(name)));
-        self.members.insert(Arc::clone(name), member);
-        if self.size() == count(self.order.len()) {
-            self.admit_member(name);
-        } else {
-            self.admit();
-        }
-        self.proceed();
-    }
-
-    /// Adds members that failed under an earlier leader; called before [`Self::begin`] resumes the rollout. A member that has not
-    /// started, because it was created again, counts as deleted until it starts.
-    pub fn recall_failed(&mut self, names: impl IntoIterator<Item = Name>) {
-        self.deleted.extend(names);
-    }
-
-    /// Removes a member that an operator excludes from the rollout, with its failure.
-    pub fn leave(&mut self, name: &str) {
-        let was_deleted = self.deleted.remove(name);
-        if self.remove(name).is_some() || was_deleted {
-            self.admit();
-            self.proceed();
-        }
-    }
-
-    /// Removes a member that is deleted. Its failure counts until the rollout of another revision starts, until a member of the
-    /// same name starts with the revision or is excluded, or until an operator pauses and continues the rollout.
-    pub fn delete(&mut self, name: &str) {
-        let failed = self.failed.get(name).filter(|_| !self.is_complete);
-        self.deleted.extend(failed.cloned());
-        if self.remove(name).is_some() {
-            self.admit();
-            self.proceed();
-        }
-    }
-
-    fn remove(&mut self, name: &str) -> Option<Member> {
-        let (name, member) = self.members.remove_entry(name)?;
-        self.failed.remove(&name);
-        self.change_counts(member.is_admitted, |it| *it.of(member.phase) -= 1);
-        self.order.remove(&(member.order, name));
-        Some(member)
     }
 
     /// Pauses or continues the rollout. Members that have started are finished in any case. A rollout that continues does not count
@@ -465,99 +388,6 @@ impl Rollout {
         change(&mut self.all);
         if is_admitted {
             change(&mut self.admitted);
-        }
-    }
-
-    fn stopped(&self) -> Option<Stopped> {
-        if self.is_paused {
-            return Some(Stopped::Paused);
-        }
-        let limit = self.settings.max_failures?.of(self.admitted.total());
-        let failed = self.all.failed + count(self.deleted.len());
-        (!self.is_complete && failed > limit).then_some(Stopped::FailureLimitExceeded)
-    }
-
-    /// Admits members until the step has its size: first members that have started, then the other members in order.
-    /// After the last step all members may start.
-    fn admit(&mut self) {
-        if self.target.is_none() {
-            return;
-        }
-        let size = self.size();
-        if self.admitted.total() >= size {
-            return;
-        }
-        // Only a resumed rollout counts members that have the revision as started: in a new rollout they had it before.
-        let has = self.target.filter(|_| self.is_resumed);
-        let has_started = |member: &Member| match member.phase {
-            Phase::Progressing { .. } | Phase::Soaking { .. } | Phase::Failed { .. } => true,
-            Phase::Waiting | Phase::Unreachable | Phase::Done => {
-                has.is_some() && member.revision == has
-            }
-        };
-        let others = |it: &Name| {
-            let member = self.members.get(it);
-            member.is_some_and(|it| !it.is_admitted && it.takes_place(self.target))
-        };
-        let names = self
-            .order
-            .iter()
-            .map(|(_, name)| name)
-            .filter(|it| others(it));
-        let (first, then): (Vec<Name>, Vec<Name>) = names
-            .cloned()
-            .partition(|it| self.members.get(it).is_some_and(&has_started));
-        for name in first.iter().chain(&then) {
-            if self.admitted.total() >= size {
-                return;
-            }
-            self.admit_member(name);
-            self.admissions += 1;
-        }
-    }
-
-    fn admit_member(&mut self, name: &str) {
-        if let Some(member) = self.members.get_mut(name)
-            && !member.is_admitted
-            && member.takes_place(self.target)
-            && self.target.is_some()
-        {
-            member.is_admitted = true;
-            *self.admitted.of(member.phase) += 1;
-        }
-    }
-
-    /// Returns the number of members that the current step admits.
-    fn size(&self) -> u32 {
-        let all = count(self.order.len());
-        if self.is_complete {
-            all
-        } else {
-            self.settings.size(self.step, all)
-        }
-    }
-
-    /// Starts the next step while the current one has settled, and completes the rollout after the last step. A step
-    /// of which no member was reached is not completed, nor is a rollout without members: nothing shows that the
-    /// revision works.
-    fn proceed(&mut self) {
-        while !self.is_complete
-            && self.target.is_some()
-            && self.stopped().is_none()
-            && self.admitted.total() > 0
-            && self.admitted.unsettled() == 0
-        {
-            if !self.is_last_step() {
-                self.step += 1;
-                self.admit();
-            } else if self.admitted.done > 0 || self.admitted.failed > 0 {
-                self.is_complete = true;
-                self.completed = self.target;
-                self.deleted.clear();
-            } else {
-                // All members are unreachable.
-                return;
-            }
         }
     }
 }
