@@ -1,18 +1,17 @@
 //! The queue of Kymas to reconcile.
 //!
 //! kube's scheduler takes a kilobyte of memory for each waiting reconcile, and never returns it. So only some Kymas and all retries
-//! wait there. After a change that concerns all Kymas, the others wait in [`Pass`], which takes a pointer for each.
+//! wait there. The others wait in [`Pending`], which takes some hundred bytes for each.
 //!
 //! The scheduler starts reconciles in any order. So it starts them at once, and they wait for a permit in the order of their start:
 //! retries of thousands of unreachable runtimes do not keep a changed Kyma from its turn.
 
-use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::{Stream, StreamExt as _, stream};
+use futures::{FutureExt as _, Stream, StreamExt as _, stream};
 use kube::ResourceExt as _;
 use kube::runtime::reflector::{ObjectRef, Store};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
@@ -78,6 +77,7 @@ impl ReconcileStarts {
                 starts.0.started.notified().await;
             }
             let kyma = kymas.next().await?;
+            // One that waits for a permit leaves the queue again, because it may have been deleted since.
             starts.names().insert(kyma.name.clone());
             Some((kyma, (starts, kymas)))
         })
@@ -88,54 +88,125 @@ impl ReconcileStarts {
     }
 }
 
-/// All Kymas after each change of a value. A change during a pass begins another one, which continues after the last returned
-/// Kyma, so that frequent changes delay no Kyma for longer than a pass.
-struct Pass<T> {
+/// The Kymas that wait to leave the queue, each once: all Kymas after each change of a value, and those of a stream. Both take turns,
+/// so that a changed Kyma does not wait for a pass over all of them. At its start the controller gets each Kyma from several
+/// watches; one reconcile, which reads the Kyma when it starts, is enough for them.
+struct Pending<T, S> {
     store: Store<KymaView>,
+    namespace: String,
     value: watch::Receiver<T>,
-    /// The Kymas that are not returned yet, in reverse order.
-    left: Vec<Arc<KymaView>>,
-    last: Option<String>,
+    /// `None` after its last item.
+    kymas: Option<S>,
+    changed: Names,
+    all: Names,
+    is_turn_of_all: bool,
 }
 
-/// Returns all Kymas after each change of a value, until its sender is dropped.
-pub(super) fn after_changes<T: Send + Sync + 'static>(
-    store: Store<KymaView>,
+/// Returns all Kymas after each change of a value, and the Kymas of a stream, until its last item and the drop of the value's sender.
+/// A change of the value while Kymas wait keeps their places, so that frequent changes delay no Kyma for longer than a pass.
+pub(super) fn pending<T: Send + Sync + 'static>(
+    (store, namespace): (Store<KymaView>, String),
     value: watch::Receiver<T>,
+    kymas: impl Stream<Item = ObjectRef<KymaView>> + Send + Unpin,
 ) -> impl Stream<Item = ObjectRef<KymaView>> + Send {
-    let pass = Pass {
+    let pending = Pending {
         store,
+        namespace,
         value,
-        left: Vec::new(),
-        last: None,
+        kymas: Some(kymas),
+        changed: Names::default(),
+        all: Names::default(),
+        is_turn_of_all: false,
     };
-    stream::unfold(pass, async |mut pass| Some((pass.next().await?, pass)))
+    stream::unfold(pending, async |mut pending| {
+        Some((pending.next().await?, pending))
+    })
 }
 
-impl<T> Pass<T> {
+impl<T, S: Stream<Item = ObjectRef<KymaView>> + Unpin> Pending<T, S> {
     async fn next(&mut self) -> Option<ObjectRef<KymaView>> {
         loop {
+            while let Some(kyma) = next_of(&mut self.kymas).now_or_never() {
+                self.add(kyma);
+            }
             if self.value.has_changed().unwrap_or(false) {
-                self.begin();
+                self.add_all();
             }
-            if let Some(kyma) = self.left.pop() {
-                let kyma = reference_of(&kyma);
-                self.last = Some(kyma.name.clone());
-                return Some(kyma);
+            if let Some(name) = self.pop() {
+                return Some(ObjectRef::new(&name).within(&self.namespace));
             }
-            self.value.changed().await.ok()?;
-            self.begin();
+            tokio::select! {
+                kyma = next_of(&mut self.kymas) => self.add(kyma),
+                changed = self.value.changed() => match (changed, &mut self.kymas) {
+                    (Ok(()), _) => self.add_all(),
+                    (Err(_), None) => return None,
+                    (Err(_), kymas @ Some(_)) => {
+                        let kyma = next_of(kymas).await;
+                        self.add(kyma);
+                    }
+                },
+            }
         }
     }
 
-    fn begin(&mut self) {
+    fn add(&mut self, kyma: Option<ObjectRef<KymaView>>) {
+        match kyma {
+            Some(kyma) => self.changed.push(kyma.name.into()),
+            None => self.kymas = None,
+        }
+    }
+
+    fn add_all(&mut self) {
         self.value.mark_unchanged();
-        let last = self.last.take();
-        self.left = self.store.state();
-        self.left.sort_by_cached_key(|it| {
-            let name = Some(it.name_any());
-            Reverse((name <= last, name))
-        });
+        let mut names: Vec<String> = self.store.state().iter().map(|it| it.name_any()).collect();
+        names.sort_unstable();
+        names.into_iter().for_each(|it| self.all.push(it.into()));
+    }
+
+    fn pop(&mut self) -> Option<Arc<str>> {
+        self.is_turn_of_all = !self.is_turn_of_all;
+        let (first, second) = if self.is_turn_of_all {
+            (&mut self.all, &mut self.changed)
+        } else {
+            (&mut self.changed, &mut self.all)
+        };
+        let name = first.pop().or_else(|| second.pop())?;
+        first.waiting.remove(&name);
+        second.waiting.remove(&name);
+        Some(name)
+    }
+}
+
+/// Returns the next item of a stream; waits indefinitely after its end was returned.
+async fn next_of<S: Stream + Unpin>(stream: &mut Option<S>) -> Option<S::Item> {
+    match stream {
+        Some(stream) => stream.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Names in the order in which they were added, each once.
+#[derive(Default)]
+struct Names {
+    /// Also has names that are not waiting any more.
+    order: VecDeque<Arc<str>>,
+    waiting: HashSet<Arc<str>>,
+}
+
+impl Names {
+    fn push(&mut self, name: Arc<str>) {
+        if self.waiting.insert(Arc::clone(&name)) {
+            self.order.push_back(name);
+        }
+    }
+
+    fn pop(&mut self) -> Option<Arc<str>> {
+        loop {
+            let name = self.order.pop_front()?;
+            if self.waiting.remove(&name) {
+                return Some(name);
+            }
+        }
     }
 }
 

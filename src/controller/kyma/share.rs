@@ -22,7 +22,7 @@ use tokio::sync::watch;
 
 use super::left::LeftWatcher;
 use super::merge::{BootstrapperObserver, watch_runtimes};
-use super::queue::{ReconcileStarts, after_changes, reference_of};
+use super::queue::{ReconcileStarts, pending, reference_of};
 use super::{BootstrapperView, KymaView};
 use crate::dynamic::objects;
 use crate::inventory::PAGE_SIZE;
@@ -238,9 +238,10 @@ impl Kymas {
         others: impl Stream<Item = ObjectRef<KymaView>> + Send + 'static,
         starts: ReconcileStarts,
     ) -> impl Stream<Item = Result<ObjectRef<KymaView>, Infallible>> + Send {
-        let all = after_changes(self.known.store, of_all);
-        let sources = [self.changed.boxed(), all.boxed(), others.boxed()];
-        starts.limit(stream::select_all(sources)).map(Ok)
+        let kymas = stream::select(self.changed, others.boxed());
+        let known = (self.known.store, self.known.namespace);
+        let pending = pending(known, of_all, kymas).boxed();
+        starts.limit(pending).map(Ok)
     }
 }
 

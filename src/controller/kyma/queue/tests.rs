@@ -1,7 +1,6 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
-use futures::FutureExt as _;
 use kube::Resource as _;
 use kube::runtime::applier;
 use kube::runtime::controller::{Action, Config};
@@ -40,16 +39,38 @@ fn ready(
 async fn a_change_during_a_pass_continues_with_the_kymas_that_waited_longest() {
     let (store, mut writer) = store(&["c", "a", "b"]);
     let (value, changes) = watch::channel(());
-    let mut all = after_changes(store, changes).boxed();
+    let mut all = pending((store, "kcp".to_owned()), changes, stream::empty()).boxed();
     assert_eq!(ready(&mut all, 9), [""; 0]);
     value.send_replace(());
     assert_eq!(ready(&mut all, 1), ["a"]);
     writer.apply_watcher_event(&Event::Apply(KymaView::gone("d", "kcp")));
     value.send_replace(());
-    assert_eq!(ready(&mut all, 9), ["b", "c", "d", "a"]);
+    assert_eq!(ready(&mut all, 9), ["b", "c", "a", "d"]);
     value.send_replace(());
     drop(value);
-    assert_eq!(ready(&mut all, 4), ["b", "c", "d", "a"]);
+    assert_eq!(ready(&mut all, 4), ["a", "b", "c", "d"]);
+    assert_eq!(all.next().await, None);
+}
+
+/// At the start, Kymas, their Certificates and the state of the gateway are listed in any order.
+#[tokio::test]
+async fn a_kyma_that_several_sources_return_leaves_the_queue_once() {
+    let (store, _writer) = store(&["a", "b", "c"]);
+    let (value, changes) = watch::channel(());
+    let (sender, kymas) = futures::channel::mpsc::unbounded();
+    let send = |name: &str| sender.unbounded_send(ObjectRef::new(name)).unwrap();
+    let mut all = pending((store, "kcp".to_owned()), changes, kymas).boxed();
+    value.send_replace(());
+    ["c", "b", "a", "c", "b", "a"].into_iter().for_each(send);
+    assert_eq!(ready(&mut all, 9), ["a", "c", "b"]);
+    send("b");
+    assert_eq!(ready(&mut all, 9), ["b"]);
+    value.send_replace(());
+    assert_eq!(ready(&mut all, 1), ["a"]);
+    send("a");
+    // A changed Kyma does not wait for the pass over all.
+    assert_eq!(ready(&mut all, 9), ["a", "b", "c"]);
+    drop((value, sender));
     assert_eq!(all.next().await, None);
 }
 
