@@ -154,7 +154,7 @@ mod tests {
     #[case::one_address((Ipv6Addr::LOCALHOST, 0).into(), Errno::AFNOSUPPORT)]
     #[case::in_use(unspecified_address(0), Errno::ADDRINUSE)]
     #[case::not_permitted(unspecified_address(0), Errno::ACCESS)]
-    fn other_failures_are_told(#[case] address: SocketAddr, #[case] code: Errno) {
+    fn other_failures_are_reported(#[case] address: SocketAddr, #[case] code: Errno) {
         let asked = Mutex::new(Vec::new());
         let refused = listen_with(address, |it| {
             asked.lock().unwrap().push(it);

@@ -128,7 +128,7 @@ there: there
     }
 
     #[test]
-    fn settings_are_put_where_they_are_marked() {
+    fn settings_replace_their_placeholders() {
         let text = with(&[
             ("name", Some(json!("x"))),
             ("flag", Some(json!("--flag=y"))),

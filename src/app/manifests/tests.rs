@@ -139,7 +139,7 @@ fn the_entry_is_as_the_product_promises() {
 }
 
 #[test]
-fn the_match_conditions_ask_before_they_read() {
+fn the_match_conditions_test_a_field_before_they_read_it() {
     let configuration: MutatingWebhookConfiguration =
         object("MutatingWebhookConfiguration", WEBHOOK_CONFIGURATION);
     let conditions = configuration.webhooks.unwrap().remove(0).match_conditions;

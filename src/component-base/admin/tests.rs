@@ -107,7 +107,7 @@ async fn ask_over_tcp(address: SocketAddr, path: &str) -> std::io::Result<String
 }
 
 #[tokio::test]
-async fn both_listeners_answer_until_told_to_end() {
+async fn both_listeners_respond_until_the_shutdown() {
     let readiness = Readiness::default();
     let admin = Admin::bind(loopback()).unwrap();
     let health = admin.addresses().health;

@@ -24,7 +24,7 @@ fn what_is_no_file_is_not_opened() {
 }
 
 #[test]
-fn a_fingerprint_tells_where_one_content_ends() {
+fn a_fingerprint_depends_on_the_boundaries_of_contents() {
     assert_eq!(fingerprint(&[b"a", b"b"]), fingerprint(&[b"a", b"b"]));
     assert_ne!(fingerprint(&[b"ab", b""]), fingerprint(&[b"a", b"b"]));
 }

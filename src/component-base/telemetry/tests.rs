@@ -103,7 +103,7 @@ fn no_filter_lets_a_response_of_the_api_server_into_the_log(#[case] filter: &str
 }
 
 #[test]
-fn spans_are_told_from_the_outermost_inwards() {
+fn spans_are_logged_from_the_outermost_to_the_innermost() {
     let lines = lines_of("info", || {
         let _outer = tracing::info_span!("review", uid = "u1").entered();
         let _inner = tracing::info_span!("decide").entered();
@@ -158,7 +158,7 @@ fn formats_have_names(#[case] text: &str, #[case] expected: Option<Format>) {
 struct Repeating(#[source] io::Error);
 
 #[test]
-fn a_source_that_the_outer_text_repeats_is_told_once() {
+fn a_source_that_the_outer_text_repeats_is_logged_once() {
     let error = Repeating(io::Error::other("refused"));
     assert_eq!(error_chain(&error), "cannot list: refused");
 }

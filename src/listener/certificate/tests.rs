@@ -13,7 +13,7 @@ fn read(change: impl FnOnce(&mut CertificateParams)) -> ClientCertificate {
 }
 
 #[test]
-fn a_watchers_certificate_says_who_and_where_it_is() {
+fn common_name_and_alternative_names_are_read() {
     let client = read(|_| {});
     assert_eq!(client.common_name(), Some(RUNTIME));
     assert_eq!(client.alternative_names(), [DOMAIN]);

@@ -40,7 +40,7 @@ async fn an_address_in_use_is_an_error() {
 }
 
 #[test]
-fn metrics_of_two_listeners_in_one_registry_are_told_apart_by_their_manager() {
+fn metrics_of_two_listeners_in_one_registry_differ_in_their_manager() {
     let mut registry = Registry::default();
     for manager in ["one", "two"] {
         let options = Options::new(disabled());

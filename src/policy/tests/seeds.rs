@@ -16,7 +16,7 @@ mod review;
 mod watchers;
 
 #[rstest]
-fn a_changed_object_is_told_in_words_that_a_listener_takes(
+fn a_changed_object_becomes_an_event_that_a_listener_accepts(
     #[files("../../fuzz/seeds/change/*")]
     #[mode = bytes]
     body: &[u8],

@@ -317,7 +317,7 @@ fn a_file_cut_off_anywhere_keeps_what_was_good(#[case] name: &str) {
 }
 
 #[test]
-fn a_bad_set_is_told_once_at_the_second_look_and_the_good_one_stays() {
+fn an_invalid_set_is_reported_once_at_the_second_read_and_the_valid_one_stays() {
     let leaf = leaf();
     let mut secret = Secret::of(&AUTHORITY, &leaf);
     let certificates = secret.load();

@@ -170,7 +170,7 @@ async fn connections_are_few_however_many_post() {
 }
 
 #[tokio::test]
-async fn who_finds_no_free_connection_in_time_is_told() {
+async fn requests_without_a_free_connection_fail_in_time() {
     let fixture = Fixture::new().await;
     fixture.kcp.otherwise(Reply::HANG);
     let channel = fixture.patient(Timeouts {

@@ -246,7 +246,7 @@ async fn a_route_that_comes_late_is_found() {
 
 /// A manager that accepts an event exists on KCP, for each delivery mode.
 #[tokio::test]
-async fn a_manager_that_is_not_configured_is_told_from_its_first_event_on() {
+async fn a_manager_that_is_not_configured_gets_heartbeats_from_its_first_event_on() {
     let fixture = Fixture::new(&[]).await;
     fixture.delivers("b");
     let now = std::time::Instant::now();
@@ -316,7 +316,7 @@ fn confirmed_at_once(options: &mut Options) {
 
 /// A mark is sent with each heartbeat until a heartbeat was accepted, if the change that was lost is stored by then.
 #[tokio::test]
-async fn a_loss_is_told_until_it_was_heard() {
+async fn a_loss_is_reported_until_acknowledged() {
     let fixture = Fixture::with(&["a"], confirmed_at_once).await;
     overflow(&fixture.outbox, "a");
     fixture

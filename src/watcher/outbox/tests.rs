@@ -184,7 +184,7 @@ fn segments_are_compacted() {
 }
 
 #[test]
-fn the_disks_share_of_what_is_to_be_told_is_bounded() {
+fn the_spooled_bytes_are_bounded() {
     let mut fixture = Fixture::new();
     fixture.outbox.took(&manager("a"), fixture.now);
     let outcomes: Vec<_> = (0..5_000).map(|number| fixture.put("a", number)).collect();

@@ -16,7 +16,7 @@ use super::*;
 #[case::too_many_requests(Some(429), Err(429))]
 #[case::broken(Some(500), Err(500))]
 #[tokio::test]
-async fn only_a_clear_answer_tells_whether_bundles_are_projected(
+async fn only_a_definite_response_shows_whether_bundles_are_projected(
     #[case] status: Option<u16>,
     #[case] expected: Result<bool, u16>,
 ) {
@@ -43,7 +43,7 @@ async fn only_a_clear_answer_tells_whether_bundles_are_projected(
 #[case::a_policy_of_the_cluster("", true)]
 #[case::another_field("spec.containers[0].image", true)]
 #[tokio::test]
-async fn only_an_invalid_volume_tells_that_bundles_are_not_projected(
+async fn only_an_invalid_volume_shows_that_bundles_are_not_projected(
     #[case] field: &str,
     #[case] expected: bool,
 ) {

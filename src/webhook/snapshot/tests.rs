@@ -219,7 +219,7 @@ fn watches_that_write_at_the_same_time_lose_nothing() {
 }
 
 #[test]
-fn what_is_only_waited_for_wakes_those_who_watch_by_name() {
+fn a_pending_revision_notifies_watches_by_name() {
     let (configuration, requirements, secret) = version(1);
     let snapshots = SnapshotStore::default();
     snapshots.set_pull_secret(secret);

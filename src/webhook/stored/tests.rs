@@ -55,7 +55,7 @@ fn the_last_write_of_each_map_counts() {
 #[case::null_for_metadata(json!([entry(&json!("2026-01-01T00:00:00Z"), &json!(null))]))]
 #[case::no_entries(json!([]))]
 #[case::null(json!(null))]
-fn what_tells_nothing_prevents_no_list(#[case] entries: Value) {
+fn invalid_managed_fields_are_ignored(#[case] entries: Value) {
     assert_eq!(managed(&entries), ManagedFields::default());
 }
 

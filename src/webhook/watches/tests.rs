@@ -269,7 +269,7 @@ fn content(watches: &Watches) -> String {
 }
 
 #[tokio::test]
-async fn a_version_comes_into_force_with_its_last_part_and_the_waiting_is_told() {
+async fn a_version_applies_from_its_last_part_on_and_missing_parts_are_reported() {
     let watches = watches();
     let snapshots = &watches.snapshots;
     let mut loader = ConfigurationLoader::new(&watches);
@@ -341,7 +341,7 @@ async fn a_document_that_cannot_be_used_brings_no_requirements_and_a_deleted_one
 #[case::secret_required_and_config_map_deleted(&[Some("{"), None], "hash", true)]
 #[case::revision_without_pull_secret(&[Some("{")], "none", true)]
 #[tokio::test]
-async fn document_that_cannot_be_used_tells_whether_the_secret_is_required(
+async fn an_unusable_document_states_whether_the_secret_is_required(
     #[case] documents: &[Option<&str>],
     #[case] required: &str,
     #[case] is_revoked: bool,
@@ -466,7 +466,7 @@ async fn another_pull_secret_that_no_replica_may_read_makes_none_not_ready(
 }
 
 #[tokio::test]
-async fn the_waiting_is_told_as_it_comes_and_goes() {
+async fn the_start_and_the_end_of_a_wait_are_reported() {
     let watches = watches();
     let snapshots = &watches.snapshots;
     let mut tell = Box::pin(report_mismatch(&watches));

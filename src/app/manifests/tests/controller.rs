@@ -148,7 +148,7 @@ fn no_right_is_a_wildcard_and_every_role_is_bound(#[case] flags: &[&str]) {
 }
 
 #[test]
-fn values_arrive_where_they_belong() {
+fn values_are_rendered_into_their_fields() {
     let objects = printed(&[
         "--direct",
         "--image=registry.example.com/controller:2",

@@ -114,7 +114,7 @@ fn the_process_listens_where_the_ports_are(
 }
 
 #[test]
-fn the_process_learns_who_and_where_it_is() {
+fn the_process_gets_name_and_namespace_of_its_pod() {
     let fields: Vec<(String, String)> = container()
         .env
         .unwrap()

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_know_the_line_that_they_start_at() {
+    fn documents_have_their_first_line() {
         let documents = documents(&input("\n{\"a\":\n1}\n\n {}{\n} ")).unwrap();
         let lines: Vec<_> = documents.iter().map(Located::line).collect();
         assert_eq!(lines, [Some(2), Some(5), Some(5)]);

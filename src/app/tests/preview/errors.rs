@@ -116,7 +116,7 @@ fn wrong_type_in_a_pod_is_named_with_line_and_path(#[case] manifest: &str, #[cas
 }
 
 #[test]
-fn every_error_of_a_run_is_told_in_the_order_of_reading() {
+fn all_errors_of_a_run_are_reported_in_the_order_of_the_input() {
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {a: 1}, annotations: {b: yes}}\n\
         spec:\n  containers:\n  - {name: [], image: 5}\n  - 7\n  volumes: {}\n";
     let list = format!(

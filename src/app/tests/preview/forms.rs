@@ -215,7 +215,11 @@ fn yaml_gives_back_what_json_gave(#[case] text: &str) {
 #[case::not_asked(POD, &[], 0)]
 #[case::invalid("a: [", &["--exit-code"], 1)]
 #[case::usage(POD, &["--output", "xml"], 2)]
-fn the_exit_code_tells(#[case] manifest: &str, #[case] flags: &[&str], #[case] code: i32) {
+fn the_exit_code_depends_on_the_result(
+    #[case] manifest: &str,
+    #[case] flags: &[&str],
+    #[case] code: i32,
+) {
     let folder = Folder::new().with("m.yaml", manifest);
     for form in ["diff", "yaml", "json"] {
         let form = if flags.contains(&"--output") {

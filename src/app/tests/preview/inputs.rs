@@ -377,7 +377,7 @@ const ENCODED: &str = "eyJhdXRocyI6IHsicmVwbGFjZS5tZSI6IHsiYXV0aCI6ICJkVHB3In19f
 )]
 #[case::bare(AUTHS.to_owned(), "PullSecretRequired")]
 #[case::of_another_registry(AUTHS.replace("replace.me", "other.test"), "PullSecretNotRequired")]
-fn the_pull_secret_tells_what_needs_it(#[case] content: String, #[case] reason: &str) {
+fn registries_of_the_pull_secret_decide_the_reason(#[case] content: String, #[case] reason: &str) {
     let ran = Folder::new()
         .with(
             "m.yaml",

@@ -190,7 +190,7 @@ fn false_with_effect_is_no_near_miss() {
 #[rstest]
 #[case::value("annotations", "True", "InvalidAnnotationValue")]
 #[case::label("labels", "true", "NotAnAnnotation")]
-fn near_miss_of_the_namespace_is_told_at_its_pods(
+fn a_near_miss_of_the_namespace_is_reported_for_its_pods(
     #[case] map: &str,
     #[case] value: &str,
     #[case] reason: &str,

@@ -113,7 +113,7 @@ async fn a_secret_that_another_client_changes_back_is_written_ever_more_rarely()
 
 /// No certificate contains a wildcard, so watchers need the name to which they connect.
 #[tokio::test]
-async fn the_certificate_has_the_host_that_watchers_are_told() {
+async fn the_certificate_has_the_host_that_watchers_get() {
     let mut env = Env::new();
     env.settings.gateway_host = Some("kcp.example".to_owned());
     env.kcp.put(json!({

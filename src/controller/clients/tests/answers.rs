@@ -71,7 +71,7 @@ async fn failing(
 #[case::unavailable(503, "3", true, Some(3))]
 #[case::gateway_timeout(504, "", true, None)]
 #[tokio::test]
-async fn a_status_tells_what_to_do(
+async fn a_status_decides_about_retries(
     #[values(H1, H2)] alpn: &'static [&'static str],
     #[case] code: u16,
     #[case] retry_after: &'static str,

@@ -172,7 +172,7 @@ async fn a_stalled_resolver_delays_no_runtime_with_an_address() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stalled_resolver_is_told_from_a_slow_connection() {
+async fn a_stalled_resolver_is_distinguished_from_a_slow_connection() {
     let (resolver, _source) = resolver(&closed());
     let env = Env::with_resolver(ClientOptions::default(), resolver);
     let access = Access {

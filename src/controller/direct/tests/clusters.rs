@@ -300,7 +300,7 @@ async fn a_kubeconfig_that_leads_to_the_control_plane_is_refused_on_the_way_in_a
 }
 
 #[tokio::test]
-async fn a_wrong_kubeconfig_does_not_keep_out_whom_the_cluster_belongs_to() {
+async fn a_wrong_kubeconfig_does_not_exclude_the_owner_of_the_cluster() {
     let (env, _clusters) = Env::converged(&["a"]).await;
     let new = RuntimeCluster::new("cluster-b").await;
     env.connect("a", &new, "first");

@@ -296,7 +296,7 @@ async fn a_resource_that_a_user_made_is_never_dismissed() {
 #[case::paused(None, "ConfigurationSynchronized", "False Paused")]
 #[case::given_up(Some(503), "Reachable", "False APIServerError")]
 #[tokio::test]
-async fn a_runtime_that_is_handed_back_is_told_to_the_manager(
+async fn a_runtime_that_is_handed_back_is_signaled_to_kim(
     #[case] fault: Option<u16>,
     #[case] condition: &str,
     #[case] wanted: &str,
@@ -344,7 +344,7 @@ async fn handing_back(code: u16, seconds: u32) -> (Env, Vec<RuntimeCluster>, Fau
 #[case::server_error(500, 0)]
 #[case::forbidden(403, 3600)]
 #[tokio::test]
-async fn the_finalizer_holds_until_the_manager_was_told(#[case] code: u16, #[case] seconds: u32) {
+async fn the_finalizer_stays_until_kim_is_signaled(#[case] code: u16, #[case] seconds: u32) {
     let (mut env, _clusters, refusal) = handing_back(code, seconds).await;
     env.until("refused again and again", |_| refusal.hits() >= 3)
         .await;
@@ -371,7 +371,7 @@ async fn a_control_plane_that_rejects_the_signal_does_not_keep_the_resource(#[ca
 #[case::gone_over_again("Orphan", json!({"labels": {MODE.0: MODE.1}}))]
 #[case::not_selected("Orphan", json!({"labels": {"plan": "trial"}}))]
 #[tokio::test]
-async fn a_runtime_that_is_not_the_managers_is_not_told(
+async fn a_runtime_outside_signal_mode_is_not_signaled(
     #[case] policy: &str,
     #[case] metadata: Value,
 ) {

@@ -32,7 +32,7 @@ async fn fields_of_the_lifecycle_manager_are_taken_over_and_removed() {
 
 /// The watcher sends heartbeats to the new manager before the first event. The Pods of the watcher stay.
 #[tokio::test]
-async fn the_watcher_is_told_of_the_manager_of_another_watcher_without_a_rollout() {
+async fn the_watcher_gets_the_manager_of_another_watcher_without_a_rollout() {
     let (env, cluster) = Env::installed().await;
     cluster.take();
     env.kcp.put(watcher("a"));

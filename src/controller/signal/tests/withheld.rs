@@ -220,7 +220,7 @@ async fn the_next_leader_repeats_what_stood() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_leaves_meanwhile_is_forgotten() {
+async fn a_runtime_that_becomes_direct_meanwhile_is_not_counted() {
     let env = unusable(&["a", "b"]).await;
     env.change("two.example");
     env.quiet().await;
@@ -259,7 +259,7 @@ async fn why_signals_wait_is_said_once_and_not_any_more_afterwards() {
 
 /// The controller `direct` signals KIM for an orphaned Runtime anyway, and KIM copies the invalid source.
 #[tokio::test(start_paused = true)]
-async fn who_is_handed_back_meanwhile_is_signalled_again() {
+async fn a_runtime_that_is_handed_back_meanwhile_is_signaled_again() {
     let env = unusable(&[]).await;
     env.kcp.put(runtime("a"));
     let resource = bootstrapper("a");

@@ -196,7 +196,7 @@ async fn no_response_comes_before_the_body_is_sent() {
 /// The body is larger than the buffers of both sides. If the server stopped reading after the response, the client would
 /// get a reset.
 #[tokio::test]
-async fn a_refusal_reaches_who_still_sends() {
+async fn a_refusal_reaches_a_client_that_is_still_sending() {
     let listener = Running::trusting(&ca()).await;
     let mut client = listener.connect().await;
     let answer = client

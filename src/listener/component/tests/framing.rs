@@ -95,7 +95,7 @@ async fn a_pipelined_request_is_not_believed() {
 #[case::half_a_header("POST /v2/kyma/event HTTP/1.1\r\nHost:")]
 #[case::half_a_body("POST /v2/kyma/event HTTP/1.1\r\nHost: kcp\r\nContent-Length: 9\r\n\r\n{")]
 #[tokio::test]
-async fn who_withholds_bytes_is_left(#[case] sent: &str) {
+async fn a_client_that_withholds_bytes_is_disconnected(#[case] sent: &str) {
     const BODIES: &str =
         r#"watcher_listener_server_request_body_bytes{server_name="listener",manager="kyma"}"#;
     let listener = Running::with(options(disabled())).await;

@@ -34,7 +34,7 @@ fn after(arrivals: &[u64]) -> Sequences {
 #[case::just_in_time(&[1, 2 * WINDOW, WINDOW + 64], WINDOW - 3)]
 #[case::an_absurd_leap(&[1, u64::MAX], WINDOW + 61)]
 #[case::a_leap_after_many_numbers_were_missed(&[1, WINDOW, 9 * WINDOW], 2 * WINDOW - 3)]
-fn gaps_are_missed_until_they_are_filled(#[case] arrivals: &[u64], #[case] missing: u64) {
+fn a_gap_counts_as_missed_until_its_events_arrive(#[case] arrivals: &[u64], #[case] missing: u64) {
     assert_eq!(after(arrivals).missing(), missing);
 }
 
@@ -105,7 +105,7 @@ proptest! {
 
     /// Compares with an implementation that stores all numbers. The numbers arrive in a random order.
     #[test]
-    fn it_counts_as_one_who_remembers_everything(jitter in prop::collection::vec((0_u64..3_000, any::<bool>()), 1..3_000)) {
+    fn counts_equal_those_of_a_model_without_a_limit(jitter in prop::collection::vec((0_u64..3_000, any::<bool>()), 1..3_000)) {
         let mut arrivals: Vec<_> = (100_u64..)
             .zip(&jitter)
             .filter(|(_, (_, lost))| !lost)

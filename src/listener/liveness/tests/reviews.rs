@@ -349,7 +349,7 @@ async fn failed_handshakes_that_find_the_queue_full_are_notified_later() {
 
 /// Ages are relative to the arrival of the heartbeat. The clock of the runtime is irrelevant, and is not sent.
 #[tokio::test(start_paused = true)]
-async fn age_of_the_last_review_tells_when_it_was() {
+async fn the_age_of_the_last_review_gives_its_time() {
     let mut listening = Listening::new();
     let mut heartbeat = beat("a", 0, 0);
     heartbeat.reviews_seen = Some(7);

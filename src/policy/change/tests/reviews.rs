@@ -221,7 +221,7 @@ const CONFIG_MAP: &str =
     CONFIG_MAP,
     "UnknownOperation: operation: expected CREATE, UPDATE, DELETE or CONNECT"
 )]
-fn change_that_cannot_be_told_is_allowed_with_the_reason(
+fn a_change_that_cannot_become_an_event_is_allowed_with_the_reason(
     #[case] operation: &str,
     #[case] object: &str,
     #[case] old: &str,

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn names_leave_in_the_order_in_which_they_became_due_and_once() {
+    fn names_are_taken_once_in_the_order_in_which_they_became_due() {
         let mut queue = DueQueue::default();
         queue.set(&"c".into(), seconds(5));
         queue.set(&"b".into(), seconds(0));

@@ -208,7 +208,7 @@ fn a_refused_cluster_is_not_written_to() {
 
 /// `Debug` output contains no credentials.
 #[test]
-fn nothing_tells_a_credential() {
+fn no_output_contains_credentials() {
     let sources = Sources {
         pull_secret: secret("hunter2"),
         ..sources()

@@ -16,7 +16,7 @@ use crate::sync::sources::{PullSecret, SourceState, Sources};
 /// Creation, change and deletion are detected, also while no controller runs, because the sources are compared with
 /// the history. A source that never existed is not a change.
 #[test]
-fn what_was_known_tells_a_deletion_from_nothing() {
+fn the_history_distinguishes_deleted_from_never_seen() {
     let mut known = SourceHistory::default();
     assert_eq!(known.advance(&absent(), AT_ONCE), []);
     assert_eq!(
@@ -212,7 +212,7 @@ fn clock_that_is_set_back_does_not_prolong_a_grace_period_beyond_its_length() {
 
 /// Before the end of the grace period, neither the revision nor the requirements of the document change.
 #[test]
-fn missing_source_leaves_the_version_and_the_requirements_as_they_are() {
+fn a_missing_source_does_not_change_version_and_requirements() {
     let mut known = SourceHistory::default();
     known.advance(&sources(), at(0));
     let before = after(&sources(), &known);

@@ -97,7 +97,7 @@ fn uninstallation_that_was_not_looked_at_is_not_finished() {
 #[case::copy(json!("true"), true)]
 #[case::another_value(json!("false"), false)]
 #[case::no_label(json!(null), false)]
-fn copies_are_told_by_their_label(#[case] label: Value, #[case] is_ours: bool) {
+fn copies_are_recognized_by_their_label(#[case] label: Value, #[case] is_ours: bool) {
     let metadata = json!({
         "name": "s", "namespace": "n", "uid": "u", "labels": { (api::names::PULL_SECRET_COPY_LABEL): label },
     });

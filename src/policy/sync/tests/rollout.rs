@@ -459,7 +459,7 @@ fn failures_are_counted_against_a_number(
 }
 
 #[test]
-fn the_next_leader_goes_on_at_the_step_and_knows_who_failed() {
+fn the_next_leader_continues_the_step_with_its_failures() {
     let now = Duration::ZERO;
     let target = revision(2);
     let mut rollout = Rollout::new(defaults());

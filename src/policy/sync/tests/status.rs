@@ -103,7 +103,7 @@ fn a_webhook_that_the_api_server_cannot_call_is_not_installed() {
 #[case(ConnectionError::APIServerError("x".into()), "APIServerError")]
 #[case(ConnectionError::RuntimeIDMissing, "RuntimeIDMissing")]
 #[case(ConnectionError::RuntimeIDConflict("x".into()), "RuntimeIDConflict")]
-fn who_cannot_be_reached(#[case] unreached: ConnectionError, #[case] reason: &str) {
+fn unreachable_runtimes(#[case] unreached: ConnectionError, #[case] reason: &str) {
     let outcome = Outcome {
         connection_error: Some(&unreached),
         plan: None,
@@ -199,7 +199,7 @@ fn source_that_was_never_there_is_not_synchronized() {
 
 /// The most urgent cause determines the reason, and the message contains all causes.
 #[test]
-fn several_sources_that_are_not_as_they_should_be_are_all_said() {
+fn all_invalid_sources_are_reported() {
     let mut plan = held(&Sources {
         pull_secret: SourceState::of(Some(Err(SourceError::Type("Opaque".into())))),
         ..sources()

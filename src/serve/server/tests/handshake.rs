@@ -250,7 +250,10 @@ async fn a_session_of_the_old_certificate_is_not_resumed() {
 #[case::with(true, "1")]
 #[case::without(false, "0")]
 #[tokio::test]
-async fn handlers_see_who_calls(#[case] shows_certificate: bool, #[case] certificates: &str) {
+async fn handlers_get_the_certificates_of_the_client(
+    #[case] shows_certificate: bool,
+    #[case] certificates: &str,
+) {
     let visitors = Authority::new("visitors").unwrap();
     let visitor = visitors.leaf("visitor").unwrap();
     let server = Running::with(limits()).await;

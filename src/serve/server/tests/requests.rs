@@ -219,7 +219,7 @@ async fn what_is_no_http_1_is_refused(#[case] bytes: &str, #[case] status: u16) 
 
 /// The client could not read a response in HTTP/1.
 #[tokio::test]
-async fn who_begins_h2_without_asking_is_cut() {
+async fn a_client_that_starts_http2_without_alpn_is_disconnected() {
     let server = Running::with(limits()).await;
     let mut client = server.connect().await;
     client

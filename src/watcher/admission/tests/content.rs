@@ -83,7 +83,7 @@ async fn the_place_of_a_syntax_error_is_named() {
 #[case::name(with("object", json!({ "metadata": { "name": [canary()] } })))]
 #[case::too_long(with("object", kyma(&canary(), &json!({}), &json!({}))))]
 #[tokio::test]
-async fn a_change_that_cannot_be_told_is_not_repeated(#[case] body: String) {
+async fn a_change_that_cannot_become_an_event_is_not_repeated(#[case] body: String) {
     let logs = Logs::of(Level::DEBUG);
     let answered = fixture().send("/validate/kyma", body).await;
     assert_eq!(answered.status, StatusCode::OK);

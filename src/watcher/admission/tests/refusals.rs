@@ -200,7 +200,7 @@ async fn an_ordinary_silence_is_no_fault() {
 
 /// Any client in the cluster can request any path.
 #[tokio::test]
-async fn invented_managers_get_no_heartbeats_and_too_many_of_them_are_told_the_truth() {
+async fn unknown_managers_get_no_heartbeats_and_too_many_of_them_an_error() {
     let fixture = fixture();
     let review = changed("a").to_string();
     let mut answered = Vec::new();

@@ -70,7 +70,7 @@ impl SyncFixture {
 }
 
 #[tokio::test]
-async fn kcp_is_told_before_the_answer() {
+async fn the_event_is_delivered_before_the_response() {
     let mut sync = sync().await;
     assert_eq!(sync.delivery().waits, WAITS);
     assert_eq!(sync.says("/validate/kyma").await, "kcp request succeeded");
@@ -164,7 +164,7 @@ async fn the_api_server_is_answered_before_it_gives_up() {
 }
 
 #[tokio::test]
-async fn who_hangs_up_loses_no_event() {
+async fn a_client_that_disconnects_loses_no_event() {
     let sync = sync().await;
     sync.kcp.otherwise(Reply::HANG);
     let asking = sync

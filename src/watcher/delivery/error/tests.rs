@@ -15,7 +15,7 @@ use super::*;
 #[case::not_understood(400, FailureScope::Event, true)]
 #[case::too_large(413, FailureScope::Event, true)]
 #[case::head_too_large(431, FailureScope::Event, true)]
-fn a_status_tells_whom_it_concerns(
+fn a_status_has_its_scope(
     #[case] status: u16,
     #[case] scope: FailureScope,
     #[case] is_permanent: bool,
@@ -30,7 +30,7 @@ fn a_status_tells_whom_it_concerns(
 
 /// If a listener hangs, its gateway still works. A timeout before the request concerns the connection to KCP.
 #[test]
-fn what_took_too_long_tells_whom_it_concerns() {
+fn a_timeout_has_its_scope() {
     let error = PostError::Unreachable(StepTimeout::Connect.into());
     assert_eq!(error.scope(), FailureScope::All);
     assert_eq!(PostError::NoResponse.scope(), FailureScope::NoResponse);

@@ -44,7 +44,7 @@ async fn so_is_204_which_has_no_body() {
 #[case::no_such_page(404, "", None)]
 #[case::beyond_http(999, "", None)]
 #[tokio::test]
-async fn another_status_is_told_with_the_wait_it_asks_for(
+async fn another_status_is_returned_with_its_retry_after(
     #[case] status: u16,
     #[case] header: &'static str,
     #[case] wait: Option<u64>,

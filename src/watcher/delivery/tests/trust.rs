@@ -174,7 +174,7 @@ async fn another_authoritys_certificate_and_a_forged_one_are_not_trusted_as_serv
 }
 
 #[tokio::test]
-async fn a_client_that_kcp_does_not_believe_is_told_so() {
+async fn a_client_that_kcp_does_not_trust_gets_an_error() {
     let authority = Authority::new("one").unwrap();
     let kcp = Kcp::of(&authority).await;
     let other = Authority::new("another").unwrap().leaf(RUNTIME).unwrap();

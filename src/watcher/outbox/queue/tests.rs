@@ -156,11 +156,7 @@ fn an_event_is_confirmed_after_its_last_change() {
 #[case::told_late_enough(CONFIRM, 5, true)]
 #[case::told_a_little_too_early(CONFIRM, 4, false)]
 #[case::never_confirmed(Duration::ZERO, 0, true)]
-fn what_is_told_late_is_its_own_confirmation(
-    #[case] after: Duration,
-    #[case] at: u64,
-    #[case] done: bool,
-) {
+fn a_late_event_confirms_itself(#[case] after: Duration, #[case] at: u64, #[case] done: bool) {
     let mut fixture = Fixture::confirming(after);
     fixture.put("a", 0);
     let taken = fixture.take_one(at);
@@ -171,7 +167,7 @@ fn what_is_told_late_is_its_own_confirmation(
 }
 
 #[test]
-fn a_change_while_it_waits_for_its_confirmation_is_told_at_once() {
+fn a_change_during_the_wait_for_confirmation_is_sent_at_once() {
     let mut fixture = Fixture::new();
     fixture.put("a", 0);
     let taken = fixture.take_one(0);
@@ -183,7 +179,7 @@ fn a_change_while_it_waits_for_its_confirmation_is_told_at_once() {
 }
 
 #[test]
-fn a_change_while_it_is_under_way_is_told_after_that() {
+fn a_change_during_a_delivery_is_sent_afterwards() {
     let mut fixture = Fixture::new();
     fixture.put("a", 0);
     let taken = fixture.take_one(0);

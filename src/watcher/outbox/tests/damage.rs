@@ -97,7 +97,7 @@ fn a_bit_that_is_changed_anywhere_costs_at_most_its_record() {
 }
 
 #[test]
-fn damage_is_told_to_every_manager_and_over_restarts_until_it_knows() {
+fn damage_is_reported_to_every_manager_across_restarts_until_acknowledged() {
     let (mut bytes, _) = segment();
     bytes[HEADER_BYTES + FRAME_BYTES] ^= 1;
     let disk = FakeDisk::with(&segment_name(1), &bytes);

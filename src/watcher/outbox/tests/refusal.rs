@@ -38,7 +38,7 @@ fn without_its_folder_everything_is_in_memory_until_it_is_there(
 }
 
 #[tokio::test]
-async fn what_is_found_late_is_told_all_the_same() {
+async fn events_that_another_process_spooled_later_are_queued() {
     let mut fixture = Fixture::new();
     assert_eq!(fixture.put("a", 1), Stored::Spooled);
     let (disk, now) = (fixture.disk.clone(), fixture.now);

@@ -123,7 +123,7 @@ async fn a_log_line_is_short_however_large_the_request(#[case] review: Value) {
 }
 
 #[tokio::test]
-async fn a_refusal_tells_kind_and_place_of_the_error() {
+async fn a_refusal_has_kind_and_location_of_the_error() {
     let (status, answer) = configured()
         .post(r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": 7}"#)
         .await;

@@ -44,7 +44,7 @@ fn garbage_is_no_certificate_and_hides_none_before_it() {
 }
 
 #[test]
-fn dates_decide_who_stays() {
+fn validity_decides_which_authorities_stay() {
     let start = epoch();
     let old = bundle_of(&material(start).authorities);
     let both = bundle_of(&successor(after(start, 60), &old).authorities);

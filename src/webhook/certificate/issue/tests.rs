@@ -9,7 +9,7 @@ fn authorities(material: &Material) -> Bundle {
 }
 
 #[test]
-fn leaf_and_authority_say_what_they_are_for() {
+fn leaf_and_authority_have_their_key_usages() {
     let now = epoch();
     let material = material(now);
     let pair = material.pair().unwrap();

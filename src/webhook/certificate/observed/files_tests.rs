@@ -71,7 +71,7 @@ async fn a_mounted_secret_is_followed_through_its_swap_of_links() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_did_not_change_is_not_told() {
+async fn unchanged_files_are_not_reported() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), &material(epoch()));
     let (mut seen, watching) = watch_files(directory.path());

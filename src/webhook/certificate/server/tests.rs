@@ -281,7 +281,7 @@ fn a_certificate_is_usable_when_callers_trust_it() {
 }
 
 #[test]
-fn an_overwritten_bundle_is_told_and_the_certificate_stays() {
+fn an_overwritten_bundle_is_reported_and_the_certificate_stays() {
     let now = epoch();
     let only = material(now);
     let mut replica = Replica::start();

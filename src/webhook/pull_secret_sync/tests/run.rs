@@ -320,7 +320,7 @@ async fn a_namespace_that_is_gone_is_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_source_copies_stay_as_they_are() {
+async fn copies_are_unchanged_without_a_source() {
     let env = running(|env| {
         env.namespace("a", true);
         env.namespace("b", true);

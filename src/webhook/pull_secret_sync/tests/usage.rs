@@ -177,9 +177,7 @@ async fn pods_are_listed_once_for_each_look_and_looks_grow_apart() {
 #[case::broken(500)]
 #[case::continue_token_expired(410)]
 #[tokio::test(start_paused = true)]
-async fn where_pods_cannot_be_listed_the_copy_is_kept_and_they_are_asked_for_again(
-    #[case] code: u16,
-) {
+async fn a_copy_is_kept_and_the_list_is_repeated_if_pods_cannot_be_listed(#[case] code: u16) {
     let env = served(|_| {}).await;
     let _refused = env.server.fault("list pods a/").times(5).status(code);
     withdraw(&env);

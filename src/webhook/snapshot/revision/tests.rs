@@ -250,7 +250,7 @@ fn after_a_restart_a_missing_secret_is_deleted_only_if_the_document_requires_non
 )]
 #[case::torn_and_mended(false, "d1:1:1 s2 b1 s1", None)]
 #[case::unversioned(true, "s* b* d2:5:5", None)]
-fn what_is_waited_for_is_told(
+fn missing_parts_are_reported(
     #[case] running: bool,
     #[case] arrivals: &str,
     #[case] expected: Option<&str>,

@@ -21,7 +21,7 @@ fn variable(objects: &[Value], name: &str) -> Option<String> {
 }
 
 #[test]
-fn values_arrive_where_they_belong() {
+fn values_are_rendered_into_their_fields() {
     let folder = Folder::with(&[("w.yaml", WATCHERS)]);
     let watchers = folder.flag("--watchers-file", "w.yaml");
     let text = printed(&[

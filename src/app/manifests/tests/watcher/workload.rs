@@ -111,7 +111,7 @@ fn the_probes_ask_the_health_port() {
 
 /// The variables and values of the public watcher.
 #[test]
-fn the_process_is_told_what_it_needs() {
+fn the_process_gets_its_variables() {
     let container = container();
     let variables: Vec<(String, String)> = container
         .env

@@ -9,7 +9,7 @@ fn segment(text: &str) -> PathSegment {
 }
 
 #[test]
-fn a_loss_that_came_while_the_last_was_told_stays() {
+fn a_loss_during_the_report_of_the_previous_one_is_kept() {
     let mut managers = Managers::default();
     let a = managers
         .register(&segment("a"), MonotonicTime::default())
