@@ -78,7 +78,11 @@ const MAX_CONNECTIONS: usize = 48;
 /// Maximum number of runtimes that are written concurrently. The number doubles while some runtimes are slow.
 const MAX_WRITES: usize = 96;
 
-/// Duration after which a runtime counts as slow, so that it does not prevent other reconciles.
+/// Maximum number of reconciles that send requests to KCP concurrently, each up to three. More do not increase the throughput of
+/// KCP, and would delay the lists of other controllers. The number doubles while some requests are slow.
+const MAX_KCP_RECONCILES: usize = 16;
+
+/// Duration after which a runtime, or KCP, counts as slow, so that it does not prevent other reconciles.
 const SLOW_AFTER: Duration = Duration::from_secs(2);
 
 /// Maximum number of runtimes from which the watcher is removed concurrently because no Kyma represents them any more.
@@ -148,6 +152,8 @@ struct Context {
     client_factory: ClientFactory,
     limits: ConnectionLimits,
     writes: RequestLimiter,
+    /// Limit of the reconciles that send requests to KCP.
+    kcp: RequestLimiter,
     certificates: Api<Secret>,
     bootstrappers: Api<DeserializeGuard<RuntimeBootstrapper>>,
     claims: Claims,
@@ -273,6 +279,7 @@ impl Context {
                 connections: limiter(MAX_CONNECTIONS, "connections"),
             },
             writes: limiter(MAX_WRITES, "writes"),
+            kcp: limiter(MAX_KCP_RECONCILES, "kcp"),
             certificates: Api::namespaced(client.clone(), &settings.certificate_namespace),
             bootstrappers: Api::namespaced(client.clone(), &settings.namespace),
             claims: Claims::default(),

@@ -92,7 +92,8 @@ impl Context {
         let parameters = PatchParams::apply(WATCHER_FIELD_MANAGER).force();
         let body = Patch::Apply(&body);
         let patched = self.bootstrappers.patch_status(&name, &parameters, &body);
-        if let Err(error) = patched.await.unless_gone() {
+        let permit = self.kcp.acquire().await;
+        if let Err(error) = self.kcp.run(permit, patched).await.unless_gone() {
             let error = error_chain(&error);
             tracing::warn!(name, error, "failed to write condition {WATCHER_INSTALLED}");
         }

@@ -146,11 +146,16 @@ impl Runtime<'_> {
                 .certificate(self.kyma, &self.id, self.desired, bundle)
                 .await
         };
-        let (resource, certificate, kubeconfig) = futures::try_join!(
-            self.context.bootstrapper(self.kyma, &self.id),
-            certificate,
-            factory.read_kubeconfig(&self.id, ANY_VERSION),
-        )?;
+        let reads = async {
+            futures::try_join!(
+                self.context.bootstrapper(self.kyma, &self.id),
+                certificate,
+                factory.read_kubeconfig(&self.id, ANY_VERSION),
+            )
+        };
+        let kcp = &self.context.kcp;
+        let permit = kcp.acquire().await;
+        let (resource, certificate, kubeconfig) = kcp.run(permit, reads).await?;
         let is_paused = resource.as_ref().is_some_and(|it| it.spec.paused);
         let outcome = if is_paused && !self.desired.is_removed() {
             if let Ok(secret) = certificate {

@@ -126,6 +126,34 @@ async fn a_watcher_of_all_secrets_or_pods_gets_its_webhook_and_causes_no_loop(
     stays(|| events.hits() == written).await;
 }
 
+/// Hundreds of reconciles that read KCP at once would delay the lists of the other controllers by minutes.
+#[tokio::test]
+async fn few_reconciles_read_kcp_concurrently() {
+    let mut env = Env::new();
+    let requests = env.kcp.fault("get secrets *-webhook-tls").hold();
+    for number in 0..3 * MAX_KCP_RECONCILES {
+        let name = format!("new-{number}");
+        env.issue(&name, &env.authority);
+        env.kcp.put(kyma(&name, &format!("id-{name}")));
+    }
+    env.kcp.put(watcher("klm"));
+    env.issue_gateway(&[&env.authority]);
+    env.start();
+    env.until("reconciles wait for KCP", |env| {
+        let waiting = "runtime_watcher_limit_waiting{limit=\"kcp\"}";
+        Samples::of(&env.registry).count(waiting) >= MAX_KCP_RECONCILES as u64
+    })
+    .await;
+    // The number doubles after two seconds.
+    assert!(requests.hits() <= 2 * MAX_KCP_RECONCILES);
+    drop(requests);
+    let runtimes = 3 * MAX_KCP_RECONCILES as u64;
+    env.until("all are reconciled", |env| {
+        env.runtimes("KubeconfigNotFound") == runtimes
+    })
+    .await;
+}
+
 /// More runtimes accept a connection and never respond than may be read at once.
 #[tokio::test]
 async fn runtimes_that_never_respond_do_not_delay_another() {
