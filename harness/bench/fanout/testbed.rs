@@ -272,7 +272,10 @@ impl<'a> Testbed<'a> {
                     *last = last.zip(time).map(|(one, other)| one.max(other));
                 }
             }
-            return last;
+            // The cold start includes the objects of the controller `direct`.
+            if self.version > 0 {
+                return last;
+            }
         }
         for object in Expected::of(&self.sources) {
             if self.change == Change::PullSecret && object.place.resource == "clustertrustbundles" {

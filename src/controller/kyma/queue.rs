@@ -160,7 +160,9 @@ impl<T, S: Stream<Item = ObjectRef<KymaView>> + Unpin> Pending<T, S> {
         self.value.mark_unchanged();
         let mut names: Vec<String> = self.store.state().iter().map(|it| it.name_any()).collect();
         names.sort_unstable();
-        names.into_iter().for_each(|it| self.all.push(it.into()));
+        for name in names {
+            self.all.push(name.into());
+        }
     }
 
     fn pop(&mut self) -> Option<Arc<str>> {
