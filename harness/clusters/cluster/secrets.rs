@@ -108,7 +108,8 @@ const ENCODED: usize = 60;
 const CONTROL: &str = "control-of-the-search-for-secrets";
 /// File on the node; it is removed with the container.
 const CONTENTS: &str = "/secret-contents";
-/// Script that prints the locations that contain a line of that file, each with the lines after a tab. It skips Pods that do not serve metrics.
+/// Script that prints the locations that contain a line of that file, each with the line after a tab. It skips Pods that do not
+/// serve metrics.
 const SEARCH: &str = r#"
 export KUBECONFIG=/etc/rancher/k3s/k3s.yaml
 occurs() { grep -oFf /secret-contents | sort -u | while read -r line; do printf '%s\t%s\n' "$1" "$line"; done; }

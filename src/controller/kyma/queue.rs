@@ -11,6 +11,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::stream::Fuse;
 use futures::{FutureExt as _, Stream, StreamExt as _, stream};
 use kube::ResourceExt as _;
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -95,8 +96,7 @@ struct Pending<T, S> {
     store: Store<KymaView>,
     namespace: String,
     value: watch::Receiver<T>,
-    /// `None` after its last item.
-    kymas: Option<S>,
+    kymas: Fuse<S>,
     changed: Names,
     all: Names,
     is_turn_of_all: bool,
@@ -113,7 +113,7 @@ pub(super) fn pending<T: Send + Sync + 'static>(
         store,
         namespace,
         value,
-        kymas: Some(kymas),
+        kymas: kymas.fuse(),
         changed: Names::default(),
         all: Names::default(),
         is_turn_of_all: false,
@@ -126,8 +126,8 @@ pub(super) fn pending<T: Send + Sync + 'static>(
 impl<T, S: Stream<Item = ObjectRef<KymaView>> + Unpin> Pending<T, S> {
     async fn next(&mut self) -> Option<ObjectRef<KymaView>> {
         loop {
-            while let Some(kyma) = next_of(&mut self.kymas).now_or_never() {
-                self.add(kyma);
+            while let Some(Some(kyma)) = self.kymas.next().now_or_never() {
+                self.changed.push(kyma.name.into());
             }
             if self.value.has_changed().unwrap_or(false) {
                 self.add_all();
@@ -136,32 +136,20 @@ impl<T, S: Stream<Item = ObjectRef<KymaView>> + Unpin> Pending<T, S> {
                 return Some(ObjectRef::new(&name).within(&self.namespace));
             }
             tokio::select! {
-                kyma = next_of(&mut self.kymas) => self.add(kyma),
-                changed = self.value.changed() => match (changed, &mut self.kymas) {
-                    (Ok(()), _) => self.add_all(),
-                    (Err(_), None) => return None,
-                    (Err(_), kymas @ Some(_)) => {
-                        let kyma = next_of(kymas).await;
-                        self.add(kyma);
-                    }
-                },
+                Some(kyma) = self.kymas.next() => self.changed.push(kyma.name.into()),
+                Ok(()) = self.value.changed() => self.add_all(),
+                else => return None,
             }
-        }
-    }
-
-    fn add(&mut self, kyma: Option<ObjectRef<KymaView>>) {
-        match kyma {
-            Some(kyma) => self.changed.push(kyma.name.into()),
-            None => self.kymas = None,
         }
     }
 
     fn add_all(&mut self) {
         self.value.mark_unchanged();
-        let mut names: Vec<String> = self.store.state().iter().map(|it| it.name_any()).collect();
+        let all = self.store.state();
+        let mut names: Vec<Arc<str>> = all.iter().map(|it| it.name_any().into()).collect();
         names.sort_unstable();
         for name in names {
-            self.all.push(name.into());
+            self.all.push(name);
         }
     }
 
@@ -176,14 +164,6 @@ impl<T, S: Stream<Item = ObjectRef<KymaView>> + Unpin> Pending<T, S> {
         first.waiting.remove(&name);
         second.waiting.remove(&name);
         Some(name)
-    }
-}
-
-/// Returns the next item of a stream; waits indefinitely after its end was returned.
-async fn next_of<S: Stream + Unpin>(stream: &mut Option<S>) -> Option<S::Item> {
-    match stream {
-        Some(stream) => stream.next().await,
-        None => std::future::pending().await,
     }
 }
 
