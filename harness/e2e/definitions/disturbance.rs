@@ -263,23 +263,27 @@ async fn create_pods(
             let begun = Instant::now();
             let answer = client.write(Write::Create, &pod).await;
             drop(permit);
+            let answered = Instant::now();
             Created {
                 begun,
-                answered: Instant::now(),
-                error: not_mutated(answer),
+                answered,
+                error: not_mutated(answer, answered - begun),
             }
         });
     }
     Ok(pods.join_all().await)
 }
 
-fn not_mutated(answer: Result<Answer>) -> Option<String> {
+/// Returns why the Pod is not as expected. The duration of the request distinguishes a webhook that was not reached within its
+/// time limit from one that answered without a patch.
+fn not_mutated(answer: Result<Answer>, duration: Duration) -> Option<String> {
     match answer.and_then(Answer::good) {
         Err(error) => Some(format!("{error:#}")),
         Ok(answer) => {
             let metadata = answer.at("/metadata");
             let is_mutated = metadata["annotations"][api::names::MARKER] == "true";
-            (!is_mutated).then(|| format!("{} is not mutated", metadata["name"]))
+            let of = (&metadata["name"], &metadata["annotations"]);
+            (!is_mutated).then(|| format!("{} is not mutated after {duration:.1?}: {}", of.0, of.1))
         }
     }
 }
