@@ -359,7 +359,8 @@ async fn start(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<Actio
     let Some((_permit, kyma)) = started else {
         return Ok(Action::await_change());
     };
-    in_a_task(reconcile::reconcile(kyma, Arc::clone(&context))).await
+    // Boxed, because retries of thousands of Kymas may wait for a permit.
+    in_a_task(Box::pin(reconcile::reconcile(kyma, Arc::clone(&context)))).await
 }
 
 /// Runs a reconcile as a task, which is aborted when the future is dropped. The applier polls all reconciles whenever

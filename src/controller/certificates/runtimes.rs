@@ -96,7 +96,7 @@ pub(super) async fn run(
     let resynced = resynced(store.clone(), RESYNC, move |kyma| own.is_resynced(kyma));
     let queue = kymas.queue(current, resynced, context.starts.clone());
     let reconciles = applier(
-        |kyma, context| Box::pin(reconcile(kyma, context)),
+        |kyma, context| Box::pin(start(kyma, context)),
         |kyma: Arc<KymaView>, error, context: Arc<Context>| context.failed(&kyma.name_any(), error),
         Arc::clone(&context),
         store,
@@ -119,17 +119,23 @@ pub(super) async fn run(
     clean_ups.await;
 }
 
-async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<Action> {
+/// Reconciles a Kyma when it has a permit.
+async fn start(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<Action> {
     let started = context.starts.start(&kyma, &context.kymas.store).await;
     let Some((_permit, kyma)) = started else {
         return Ok(Action::await_change());
     };
+    // Boxed, because retries of thousands of Kymas may wait for a permit.
+    Box::pin(reconcile(&kyma, &context)).await
+}
+
+async fn reconcile(kyma: &KymaView, context: &Context) -> kube::Result<Action> {
     let kyma_object = kyma.kyma();
     let name = &kyma_object.name;
     let desired = match runtime_certificate(&kyma_object, &context.options.settings.certificates) {
         Ok(desired) => desired,
         Err(error) => {
-            context.report(&kyma, &error).await;
+            context.report(kyma, &error).await;
             let certificate = format!("{name}{NAME_SUFFIX}");
             // A Certificate without a domain belongs to an earlier Kyma. If the Kyma still exists, its Certificate
             // stays, because watchers still send events, unless its deletion has begun.

@@ -244,7 +244,7 @@ impl Inner {
             }
             // Boxed too, because most requests need no new connection.
             let stream = Box::pin(dial(&self.target, &self.shared)).await?;
-            Connection::establish(stream, &self.shared.metrics).await
+            Box::pin(Connection::establish(stream, &self.shared.metrics)).await
         });
         let connection = timeout(limit, connect)
             .await

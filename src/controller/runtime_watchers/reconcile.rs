@@ -146,6 +146,8 @@ impl Runtime<'_> {
                 .certificate(self.kyma, &self.id, self.desired, bundle)
                 .await
         };
+        let kcp = &self.context.kcp;
+        let permit = kcp.acquire().await;
         let reads = async {
             futures::try_join!(
                 self.context.bootstrapper(self.kyma, &self.id),
@@ -153,9 +155,8 @@ impl Runtime<'_> {
                 factory.read_kubeconfig(&self.id, ANY_VERSION),
             )
         };
-        let kcp = &self.context.kcp;
-        let permit = kcp.acquire().await;
-        let (resource, certificate, kubeconfig) = kcp.run(permit, reads).await?;
+        // Boxed, because most reconciles wait and do not need the memory yet or any more.
+        let (resource, certificate, kubeconfig) = kcp.run(permit, Box::pin(reads)).await?;
         let is_paused = resource.as_ref().is_some_and(|it| it.spec.paused);
         let outcome = if is_paused && !self.desired.is_removed() {
             if let Ok(secret) = certificate {
@@ -208,7 +209,6 @@ impl Runtime<'_> {
         };
         let planned = async {
             let permit = limits.connect(permit, &remote).await?;
-            // Boxed, because most reconciles wait and do not need the memory yet.
             let read = Box::pin(self.read(&remote, certificate, resource));
             limits.connections.run(permit, read).await
         };

@@ -240,7 +240,7 @@ impl Context {
             // After a start of the controller, an existing installation is not reported.
             if is_due && (outcome.is_failure() || reason.is_some()) {
                 *last = Some(Instant::now());
-                self.publish(kyma, &outcome).await;
+                Box::pin(self.publish(kyma, &outcome)).await;
             }
         }
         if NOTHING_LEFT.contains(&outcome.reason)
@@ -263,9 +263,9 @@ impl Context {
             // The RuntimeBootstrapper may have been created after the start of the reconcile. From here on
             // `write_conditions` writes the condition.
             Some(id) if outcome.resource.is_none() => {
-                self.write_condition_of(&name, &RuntimeId::new(id)).await;
+                Box::pin(self.write_condition_of(&name, &RuntimeId::new(id))).await;
             }
-            _ => self.write_condition(&outcome).await,
+            _ => Box::pin(self.write_condition(&outcome)).await,
         }
         let delay = outcome.retry.delay(attempts.saturating_sub(1));
         delay.map_or_else(Action::await_change, Action::requeue)
