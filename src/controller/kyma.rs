@@ -21,7 +21,7 @@ use serde::Deserialize;
 pub use self::share::{KymaOptions, Kymas, share};
 
 pub(crate) use self::left::{LeftWatcher, WATCHER_FINALIZER, keep_earlier_ids};
-pub(crate) use self::queue::{ReconcileStarts, resynced};
+pub(crate) use self::queue::{ReconcileStarts, Trigger, resynced};
 pub(crate) use self::share::{KnownKymas, UnknownOwner};
 
 mod left;

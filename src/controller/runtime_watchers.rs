@@ -3,8 +3,10 @@
 //!
 //! A reconcile reads the certificate and the kubeconfig of one Kyma, and connects to its runtime. It reads the
 //! objects that the plan of `policy::sync::plan::watcher` needs, and writes the objects that differ. A change of a
-//! Watcher, a Kyma, a Certificate or of the bundle of CAs starts a reconcile immediately. Every runtime is reconciled
-//! again after ten minutes. Runs on the leader only, in the controller `watchers`.
+//! Watcher, a Kyma, a Certificate or of the bundle of CAs starts a reconcile immediately. A change of a Watcher or of the
+//! bundle concerns the webhook configuration and the Secret of every runtime, so the other objects of a runtime on which the
+//! watcher is installed are not read then. Every runtime is reconciled again after ten minutes. Runs on the leader only, in
+//! the controller `watchers`.
 //!
 //! It is separate from the controller `direct` because it has neither rollouts nor own resources: a change of a
 //! Watcher applies to all runtimes at once. Both controllers verify the identity of a cluster by the same ConfigMap.
@@ -62,7 +64,7 @@ pub use desired::{REMOVAL_DELAY, Render};
 pub use heartbeats::HeartbeatSettings;
 pub use metrics::RuntimeWatcherMetrics;
 
-use desired::Goal;
+use desired::{Goal, GoalRevision};
 use heartbeats::Heartbeats;
 
 /// Maximum number of concurrent reconciles. A reconcile waits for KCP and for its runtime most of the time.
@@ -158,8 +160,8 @@ struct Context {
     bootstrappers: Api<DeserializeGuard<RuntimeBootstrapper>>,
     claims: Claims,
     heartbeats: Heartbeats,
-    /// Goal of all runtimes, with a number that increases with each change.
-    goal: watch::Receiver<(u64, Goal)>,
+    /// Goal of all runtimes.
+    goal: watch::Receiver<(GoalRevision, Goal)>,
     /// Desired state of the runtime of a deleted Kyma.
     removal: Arc<DesiredWatcher>,
     kymas: KnownKymas,
@@ -223,7 +225,7 @@ pub async fn run(
             return;
         }
     };
-    let (goal, goals) = watch::channel(<(u64, Goal)>::default());
+    let (goal, goals) = watch::channel(<(GoalRevision, Goal)>::default());
     let known = kymas.known();
     let context = Arc::new(Context::new(
         options,
@@ -261,7 +263,7 @@ pub async fn run(
 impl Context {
     fn new(
         options: RuntimeWatcherOptions,
-        (goal, removal): (watch::Receiver<(u64, Goal)>, Arc<DesiredWatcher>),
+        (goal, removal): (watch::Receiver<(GoalRevision, Goal)>, Arc<DesiredWatcher>),
         kymas: KnownKymas,
     ) -> Self {
         let (client, settings) = (&options.client, &options.settings);
@@ -356,11 +358,16 @@ impl Context {
 /// Reconciles a Kyma when it has a permit.
 async fn start(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<Action> {
     let started = context.starts.start(&kyma, &context.kymas.store).await;
-    let Some((_permit, kyma)) = started else {
+    let Some((_permit, kyma, trigger)) = started else {
         return Ok(Action::await_change());
     };
     // Boxed, because retries of thousands of Kymas may wait for a permit.
-    in_a_task(Box::pin(reconcile::reconcile(kyma, Arc::clone(&context)))).await
+    in_a_task(Box::pin(reconcile::reconcile(
+        kyma,
+        trigger,
+        Arc::clone(&context),
+    )))
+    .await
 }
 
 /// Runs a reconcile as a task, which is aborted when the future is dropped. The applier polls all reconciles whenever

@@ -122,7 +122,7 @@ pub(super) async fn run(
 /// Reconciles a Kyma when it has a permit.
 async fn start(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<Action> {
     let started = context.starts.start(&kyma, &context.kymas.store).await;
-    let Some((_permit, kyma)) = started else {
+    let Some((_permit, kyma, _)) = started else {
         return Ok(Action::await_change());
     };
     // Boxed, because retries of thousands of Kymas may wait for a permit.

@@ -6,6 +6,7 @@
 //! The scheduler starts reconciles in any order. So it starts them at once, and they wait for a permit in the order of their start:
 //! retries of thousands of unreachable runtimes do not keep a changed Kyma from its turn.
 
+use std::collections::hash_map::{Entry, HashMap};
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,13 +27,22 @@ const WAITING: usize = 256;
 /// Number of parts of the interval in which all Kymas are reconciled again.
 const RESYNC_PARTS: u32 = 60;
 
+/// Why a Kyma left the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trigger {
+    /// A value that concerns all Kymas changed, and nothing else.
+    All,
+    /// The Kyma itself may have changed, or it is reconciled again without a change.
+    Kyma,
+}
+
 /// The start of reconciles: limits their number, and the number of Kymas that wait for it.
 #[derive(Clone)]
 pub(crate) struct ReconcileStarts(Arc<State>);
 
 struct State {
     /// Kymas that have left the queue and whose reconcile has no permit.
-    names: Mutex<HashSet<String>>,
+    names: Mutex<HashMap<String, Trigger>>,
     /// Notified when `names` gets smaller.
     started: Notify,
     permits: Semaphore,
@@ -49,42 +59,52 @@ impl ReconcileStarts {
     }
 
     /// Waits for the permit of the reconcile of a Kyma. Reconciles get permits in the order of their calls. Returns the Kyma as it
-    /// is then; `None` if it was deleted meanwhile, which the watch reports, too.
+    /// is then, and why it is reconciled; `None` if it was deleted meanwhile, which the watch reports, too.
     pub(crate) async fn start(
         &self,
         kyma: &KymaView,
         store: &Store<KymaView>,
-    ) -> Option<(SemaphorePermit<'_>, Arc<KymaView>)> {
+    ) -> Option<(SemaphorePermit<'_>, Arc<KymaView>, Trigger)> {
         // The semaphore is never closed.
         let permit = self.0.permits.acquire().await.ok()?;
-        self.forget(&kyma.name_any());
-        Some((permit, store.get(&reference_of(kyma))?))
+        // A retry does not come from the queue.
+        let trigger = self.remove(&kyma.name_any()).unwrap_or(Trigger::Kyma);
+        Some((permit, store.get(&reference_of(kyma))?, trigger))
     }
 
     /// Notes that a Kyma does not wait, because it does not exist.
     pub(crate) fn forget(&self, kyma: &str) {
-        if self.names().remove(kyma) {
+        let _ = self.remove(kyma);
+    }
+
+    fn remove(&self, kyma: &str) -> Option<Trigger> {
+        let removed = self.names().remove(kyma);
+        if removed.is_some() {
             self.0.started.notify_one();
         }
+        removed
     }
 
     /// Returns the items of a stream, as long as few Kymas wait.
     pub(super) fn limit(
         self,
-        kymas: impl Stream<Item = ObjectRef<KymaView>> + Send + Unpin,
+        kymas: impl Stream<Item = (ObjectRef<KymaView>, Trigger)> + Send + Unpin,
     ) -> impl Stream<Item = ObjectRef<KymaView>> + Send {
         stream::unfold((self, kymas), async |(starts, mut kymas)| {
             while starts.names().len() >= WAITING {
                 starts.0.started.notified().await;
             }
-            let kyma = kymas.next().await?;
+            let (kyma, trigger) = kymas.next().await?;
             // One that waits for a permit leaves the queue again, because it may have been deleted since.
-            starts.names().insert(kyma.name.clone());
+            match starts.names().entry(kyma.name.clone()) {
+                Entry::Occupied(entry) if trigger == Trigger::All => drop(entry),
+                entry => drop(entry.insert_entry(trigger)),
+            }
             Some((kyma, (starts, kymas)))
         })
     }
 
-    fn names(&self) -> MutexGuard<'_, HashSet<String>> {
+    fn names(&self) -> MutexGuard<'_, HashMap<String, Trigger>> {
         self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -103,12 +123,12 @@ struct Pending<T, S> {
 }
 
 /// Returns all Kymas after each change of a value, and the Kymas of a stream, until its last item and the drop of the value's sender.
-/// A change of the value while Kymas wait keeps their places, so that frequent changes delay no Kyma for longer than a pass.
+/// A Kyma that waits for both reasons is returned once, as one of the stream. A change of the value while Kymas wait keeps their places, so that frequent changes delay no Kyma for longer than a pass.
 pub(super) fn pending<T: Send + Sync + 'static>(
     (store, namespace): (Store<KymaView>, String),
     value: watch::Receiver<T>,
     kymas: impl Stream<Item = ObjectRef<KymaView>> + Send + Unpin,
-) -> impl Stream<Item = ObjectRef<KymaView>> + Send {
+) -> impl Stream<Item = (ObjectRef<KymaView>, Trigger)> + Send {
     let pending = Pending {
         store,
         namespace,
@@ -124,7 +144,7 @@ pub(super) fn pending<T: Send + Sync + 'static>(
 }
 
 impl<T, S: Stream<Item = ObjectRef<KymaView>> + Unpin> Pending<T, S> {
-    async fn next(&mut self) -> Option<ObjectRef<KymaView>> {
+    async fn next(&mut self) -> Option<(ObjectRef<KymaView>, Trigger)> {
         loop {
             while let Some(Some(kyma)) = self.kymas.next().now_or_never() {
                 self.changed.push(kyma.name.into());
@@ -132,8 +152,8 @@ impl<T, S: Stream<Item = ObjectRef<KymaView>> + Unpin> Pending<T, S> {
             if self.value.has_changed().unwrap_or(false) {
                 self.add_all();
             }
-            if let Some(name) = self.pop() {
-                return Some(ObjectRef::new(&name).within(&self.namespace));
+            if let Some((name, trigger)) = self.pop() {
+                return Some((ObjectRef::new(&name).within(&self.namespace), trigger));
             }
             tokio::select! {
                 Some(kyma) = self.kymas.next() => self.changed.push(kyma.name.into()),
@@ -153,17 +173,22 @@ impl<T, S: Stream<Item = ObjectRef<KymaView>> + Unpin> Pending<T, S> {
         }
     }
 
-    fn pop(&mut self) -> Option<Arc<str>> {
+    fn pop(&mut self) -> Option<(Arc<str>, Trigger)> {
         self.is_turn_of_all = !self.is_turn_of_all;
         let (first, second) = if self.is_turn_of_all {
             (&mut self.all, &mut self.changed)
         } else {
             (&mut self.changed, &mut self.all)
         };
-        let name = first.pop().or_else(|| second.pop())?;
-        first.waiting.remove(&name);
-        second.waiting.remove(&name);
-        Some(name)
+        let name = first.next().or_else(|| second.next())?;
+        self.all.waiting.remove(&name);
+        let is_changed = self.changed.waiting.remove(&name);
+        let trigger = if is_changed {
+            Trigger::Kyma
+        } else {
+            Trigger::All
+        };
+        Some((name, trigger))
     }
 }
 
@@ -182,10 +207,11 @@ impl Names {
         }
     }
 
-    fn pop(&mut self) -> Option<Arc<str>> {
+    /// Returns the first name that is waiting. It is no longer in the order, but still among those that are waiting.
+    fn next(&mut self) -> Option<Arc<str>> {
         loop {
             let name = self.order.pop_front()?;
-            if self.waiting.remove(&name) {
+            if self.waiting.contains(&name) {
                 return Some(name);
             }
         }

@@ -46,7 +46,7 @@ impl Context {
     pub(super) async fn write_conditions(&self, lacking: impl Stream<Item = String>) {
         let writes = lacking.for_each_concurrent(CONDITION_WRITES, |name| async move {
             let state = self.runtimes().states.get(&name).cloned();
-            let goal = self.goal.borrow().0;
+            let goal = self.goal.borrow().0.number;
             let state = state.filter(|it| it.reason == INSTALLED && it.revision == goal);
             if let Some(id) = state.and_then(|it| it.id) {
                 self.write_condition_of(&name, &RuntimeId::new(&id)).await;

@@ -55,6 +55,24 @@ pub(super) enum Goal {
     Watcher(Arc<DesiredWatcher>, Arc<str>),
 }
 
+/// Numbers of a goal, which increase with each change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct GoalRevision {
+    /// Number of the goal.
+    pub(super) number: u64,
+    /// Number of the first goal since which the manifests are the same.
+    pub(super) manifests: u64,
+}
+
+impl Goal {
+    fn has_manifests_of(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Watcher(own, _), Self::Watcher(other, _)) => own.has_manifests_of(other),
+            _ => false,
+        }
+    }
+}
+
 impl Default for Goal {
     fn default() -> Self {
         Self::Unknown(None)
@@ -107,7 +125,7 @@ struct Desired<'a> {
 pub(super) async fn run(
     options: &RuntimeWatcherOptions,
     mut gateway: GatewayReceiver,
-    goal: watch::Sender<(u64, Goal)>,
+    goal: watch::Sender<(GoalRevision, Goal)>,
     context: &Context,
 ) {
     let mut desired = Desired::new(options, Arc::clone(&context.removal));
@@ -146,9 +164,14 @@ pub(super) async fn run(
         let now = desired.goal(&issued);
         goal.send_if_modified(|(revision, before)| {
             let is_new = *before != now;
-            *revision += u64::from(is_new);
-            *before = now;
-            is_status_due |= is_new;
+            if is_new {
+                revision.number += 1;
+                if !now.has_manifests_of(before) {
+                    revision.manifests = revision.number;
+                }
+                *before = now;
+                is_status_due = true;
+            }
             is_new
         });
     }

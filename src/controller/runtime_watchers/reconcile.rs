@@ -30,7 +30,7 @@ use super::desired::Goal;
 use super::report::{Outcome, Retry};
 use crate::access::{KubeconfigSecret, unreached};
 use crate::clients::{CallError, ManagedFields, Remote, RuntimeId};
-use crate::kyma::KymaView;
+use crate::kyma::{KymaView, Trigger};
 use crate::runtime_objects::{Read, Writer, cluster_uid, namespace_state, read};
 
 /// Delay of a reconcile while the watcher is being removed from the runtime, which an earlier Kyma represented, and of a removal while
@@ -48,13 +48,18 @@ const ANY_VERSION: Option<&str> = Some("0");
 ///
 /// # Errors
 /// A request to KCP failed.
-pub(super) async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<Action> {
+pub(super) async fn reconcile(
+    kyma: Arc<KymaView>,
+    trigger: Trigger,
+    context: Arc<Context>,
+) -> kube::Result<Action> {
     let name = kyma.name_any();
     let id = kyma.runtime_id();
     let Some(_reconciling) = context.begin_reconcile(id) else {
         return Ok(Action::requeue(REMOVAL_PAUSE));
     };
-    let (revision, goal) = context.goal.borrow().clone();
+    let (goal_revision, goal) = context.goal.borrow().clone();
+    let revision = goal_revision.number;
     let is_left = kyma.is_bootstrapper() && !kyma.has_domain();
     let is_deleted = kyma.meta().deletion_timestamp.is_some() || is_left;
     let is_wanted = matches!(&goal, Goal::Watcher(desired, _) if !desired.is_removed());
@@ -88,6 +93,8 @@ pub(super) async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kub
                 context: &context,
                 kyma: &name,
                 was_installed: context.was_installed(&name, &id, revision),
+                has_manifests: trigger == Trigger::All
+                    && context.has_manifests(&name, &id, goal_revision),
                 id,
                 desired: &desired,
                 is_deleted,
@@ -116,6 +123,7 @@ pub(super) async fn remove(context: &Context, kyma: &str, id: &str) -> kube::Res
         desired: &context.removal,
         is_deleted: true,
         was_installed: false,
+        has_manifests: false,
         accepted: None,
     };
     runtime.synchronize("").await
@@ -130,6 +138,10 @@ struct Runtime<'a> {
     is_deleted: bool,
     /// Whether the last reconcile found the same watcher installed, so that other clients made all differences.
     was_installed: bool,
+    /// Whether the last reconcile found the manifests of the desired watcher, and only the goal has changed since. Then they are not
+    /// read: a changed Watcher concerns the webhook configuration alone, on thousands of runtimes. What other clients change is found
+    /// by the resync and by heartbeats.
+    has_manifests: bool,
     /// UID of the cluster that an operator accepted by an annotation of the Kyma.
     accepted: Option<&'a String>,
 }
@@ -324,11 +336,16 @@ impl Runtime<'_> {
         plan
     }
 
-    /// Reads the runtime in one round trip. A second one is necessary if an earlier version of the controller left objects.
+    /// Reads the runtime in one round trip. A second one is necessary if an earlier version of the controller left objects, or if
+    /// other clients have removed what a reconcile without the manifests relies on.
     async fn observe(&self, remote: &Remote) -> Result<ObservedWatcher, CallError> {
         let desired = self.desired;
         let marker = Target::config_map(desired.namespace(), OWNER_CONFIG_MAP);
-        let targets = desired.targets();
+        let targets = if self.has_manifests {
+            desired.variable_targets()
+        } else {
+            desired.targets()
+        };
         let (cluster, namespace, marker, found) = futures::try_join!(
             cluster_uid(remote),
             namespace_state(remote, desired.namespace()),
@@ -338,6 +355,7 @@ impl Runtime<'_> {
         let mut observed = ObservedWatcher {
             cluster,
             namespace,
+            has_manifests: self.has_manifests,
             ..ObservedWatcher::default()
         };
         match marker {
@@ -345,6 +363,11 @@ impl Runtime<'_> {
             Read::Forbidden(permission) => observed.unread.push(permission),
         }
         add(&mut observed, found);
+        if observed.has_manifests && !observed.is_intact(desired) {
+            observed.has_manifests = false;
+            let manifests = &desired.targets() - &targets;
+            add(&mut observed, read_all(remote, &manifests).await?);
+        }
         // Clients of the runtime can add large objects to the inventory. Therefore objects are read sequentially, and
         // objects of other clients are dropped.
         for target in desired.obsolete(observed.marker.as_ref()) {

@@ -15,7 +15,7 @@ use policy::sync::status::{ConnectionError, Reason};
 use policy::watchers::RuntimeCounts;
 use tokio::time::Instant;
 
-use super::{BACKOFF, Context, PROGRESS_BACKOFF, RuntimeState};
+use super::{BACKOFF, Context, GoalRevision, PROGRESS_BACKOFF, RuntimeState};
 use crate::clients::RuntimeId;
 use crate::kube_events::publish_event;
 use crate::kyma::KymaView;
@@ -213,6 +213,17 @@ impl Context {
         })
     }
 
+    /// Returns whether the last reconcile of a Kyma has found the watcher on this runtime installed for this goal, or for an earlier
+    /// one with the same manifests.
+    pub(super) fn has_manifests(&self, kyma: &str, id: &RuntimeId, revision: GoalRevision) -> bool {
+        let runtimes = self.runtimes();
+        let state = runtimes.states.get(kyma);
+        state.is_some_and(|it| {
+            let is_same = it.id.as_deref() == Some(id.as_str());
+            is_same && it.reason == INSTALLED && it.revision >= revision.manifests
+        })
+    }
+
     /// Stores and reports the result. Returns the time of the next reconcile.
     ///
     /// `revision` is the number of the goal.
@@ -307,7 +318,7 @@ impl Context {
 
     fn all_counts(&self) -> RuntimeCounts {
         let mut counts = RuntimeCounts::default();
-        let revision = self.goal.borrow().0;
+        let revision = self.goal.borrow().0.number;
         for state in self.runtimes().states.values() {
             match state.reason {
                 INSTALLED if state.revision == revision => counts.configured += 1,

@@ -21,18 +21,28 @@ fn store(names: &[&str]) -> (Store<KymaView>, Writer<KymaView>) {
     (store, writer)
 }
 
-/// Returns the names of the items that a stream returns without waiting, at most this number.
-fn ready(
-    kymas: &mut (impl Stream<Item = ObjectRef<KymaView>> + Unpin),
+/// Returns the items that a stream returns without waiting, at most this number.
+fn ready<T>(kymas: &mut (impl Stream<Item = T> + Unpin), most: usize) -> Vec<T> {
+    let mut items = Vec::new();
+    while items.len() < most
+        && let Some(Some(item)) = kymas.next().now_or_never()
+    {
+        items.push(item);
+    }
+    items
+}
+
+/// Returns the names that have left the queue, each with `!` if the Kyma itself may have changed.
+fn left(
+    kymas: &mut (impl Stream<Item = (ObjectRef<KymaView>, Trigger)> + Unpin),
     most: usize,
 ) -> Vec<String> {
-    let mut names = Vec::new();
-    while names.len() < most
-        && let Some(Some(kyma)) = kymas.next().now_or_never()
-    {
-        names.push(kyma.name);
-    }
-    names
+    let items = ready(kymas, most).into_iter();
+    let names = items.map(|(kyma, trigger)| {
+        let mark = if trigger == Trigger::Kyma { "!" } else { "" };
+        format!("{}{mark}", kyma.name)
+    });
+    names.collect()
 }
 
 #[tokio::test]
@@ -40,15 +50,15 @@ async fn a_change_during_a_pass_continues_with_the_kymas_that_waited_longest() {
     let (store, mut writer) = store(&["c", "a", "b"]);
     let (value, changes) = watch::channel(());
     let mut all = pending((store, "kcp".to_owned()), changes, stream::empty()).boxed();
-    assert_eq!(ready(&mut all, 9), [""; 0]);
+    assert_eq!(left(&mut all, 9), [""; 0]);
     value.send_replace(());
-    assert_eq!(ready(&mut all, 1), ["a"]);
+    assert_eq!(left(&mut all, 1), ["a"]);
     writer.apply_watcher_event(&Event::Apply(KymaView::gone("d", "kcp")));
     value.send_replace(());
-    assert_eq!(ready(&mut all, 9), ["b", "c", "a", "d"]);
+    assert_eq!(left(&mut all, 9), ["b", "c", "a", "d"]);
     value.send_replace(());
     drop(value);
-    assert_eq!(ready(&mut all, 4), ["a", "b", "c", "d"]);
+    assert_eq!(left(&mut all, 4), ["a", "b", "c", "d"]);
     assert_eq!(all.next().await, None);
 }
 
@@ -62,14 +72,14 @@ async fn a_kyma_that_several_sources_return_leaves_the_queue_once() {
     let mut all = pending((store, "kcp".to_owned()), changes, kymas).boxed();
     value.send_replace(());
     ["c", "b", "a", "c", "b", "a"].into_iter().for_each(send);
-    assert_eq!(ready(&mut all, 9), ["a", "c", "b"]);
+    assert_eq!(left(&mut all, 9), ["a!", "c!", "b!"]);
     send("b");
-    assert_eq!(ready(&mut all, 9), ["b"]);
+    assert_eq!(left(&mut all, 9), ["b!"]);
     value.send_replace(());
-    assert_eq!(ready(&mut all, 1), ["a"]);
+    assert_eq!(left(&mut all, 1), ["a"]);
     send("a");
     // A changed Kyma does not wait for the pass over all.
-    assert_eq!(ready(&mut all, 9), ["a", "b", "c"]);
+    assert_eq!(left(&mut all, 9), ["a!", "b", "c"]);
     drop((value, sender));
     assert_eq!(all.next().await, None);
 }
@@ -78,10 +88,11 @@ async fn a_kyma_that_several_sources_return_leaves_the_queue_once() {
 async fn another_kyma_leaves_the_queue_when_one_has_a_permit() {
     let names: Vec<String> = (0..2 * WAITING).map(|it| format!("{it:04}")).collect();
     let starts = ReconcileStarts::new(1);
-    let kymas = names.iter().chain(&names).map(|it| ObjectRef::new(it));
+    let kymas = names.iter().chain(&names);
+    let kymas = kymas.map(|it| (ObjectRef::new(it), Trigger::All));
     let mut queue = starts.clone().limit(stream::iter(kymas)).boxed();
     let first = ready(&mut queue, usize::MAX);
-    assert_eq!(first, names[..WAITING]);
+    assert!(first.iter().map(|it| &it.name).eq(&names[..WAITING]));
     let mut next = Box::pin(queue.next());
     assert!(next.as_mut().now_or_never().is_none());
     let (store, mut writer) = store(&["0007", "another"]);
@@ -96,7 +107,7 @@ async fn another_kyma_leaves_the_queue_when_one_has_a_permit() {
     let mut changed = seventh.clone();
     changed.meta_mut().uid = Some("changed".to_owned());
     writer.apply_watcher_event(&Event::Apply(changed));
-    let (permit, kyma) = waiting.await.unwrap();
+    let (permit, kyma, _) = waiting.await.unwrap();
     assert_eq!(kyma.uid().as_deref(), Some("changed"));
     writer.apply_watcher_event(&Event::Delete(another.clone()));
     drop(permit);
@@ -106,9 +117,27 @@ async fn another_kyma_leaves_the_queue_when_one_has_a_permit() {
 
 #[tokio::test]
 async fn a_kyma_that_waits_already_takes_no_second_place() {
-    let kymas = stream::iter((0..4 * WAITING).map(|_| ObjectRef::new("same")));
+    let kymas = stream::iter((0..4 * WAITING).map(|_| (ObjectRef::new("same"), Trigger::All)));
     let mut queue = ReconcileStarts::new(1).limit(kymas).boxed();
     assert_eq!(ready(&mut queue, usize::MAX).len(), 4 * WAITING);
+}
+
+#[tokio::test]
+async fn a_kyma_that_may_have_changed_is_never_started_for_all_kymas_alone() {
+    use Trigger::{All, Kyma};
+    let (store, _writer) = store(&["a"]);
+    let starts = ReconcileStarts::new(1);
+    let started = async |triggers: &[Trigger]| {
+        let items = triggers.iter().map(|it| (ObjectRef::new("a"), *it));
+        let mut queue = starts.clone().limit(stream::iter(items)).boxed();
+        assert_eq!(ready(&mut queue, usize::MAX).len(), triggers.len());
+        let a = KymaView::gone("a", "kcp");
+        starts.start(&a, &store).await.unwrap().2
+    };
+    assert_eq!(started(&[All, All]).await, All);
+    assert_eq!(started(&[All, Kyma, All]).await, Kyma);
+    // A retry.
+    assert_eq!(started(&[]).await, Kyma);
 }
 
 /// The scheduler alone would start them in any order, so that some of the changed Kymas would never start.
@@ -131,7 +160,7 @@ async fn retries_of_unreachable_runtimes_delay_a_changed_kyma_by_one_pass() {
         .collect();
     let (store, _writer) = store(&all);
     let added = changed.clone();
-    let reference = |it: String| ObjectRef::new(&it).within("kcp");
+    let reference = |it: String| (ObjectRef::new(&it).within("kcp"), Trigger::Kyma);
     let later = stream::once(sleep(Duration::from_mins(1)))
         .flat_map(move |()| stream::iter(added.clone()).map(reference));
     let kymas = stream::iter(unreachable.clone())

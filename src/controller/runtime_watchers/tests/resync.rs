@@ -66,6 +66,57 @@ async fn a_webhook_configuration_that_a_customer_deletes_is_reported() {
     stays(is_reported).await;
 }
 
+/// Returns a runtime with the watcher that nothing but a Watcher reconciles.
+async fn settled() -> (Env, RuntimeCluster) {
+    let (env, cluster) = Env::installed().await;
+    env.kcp.put(watcher("second"));
+    env.until("it is installed", |env| {
+        env.condition("second") == "True 1 of 1 runtimes"
+    })
+    .await;
+    (env, cluster)
+}
+
+/// Thousands of runtimes get a changed Watcher, which concerns two objects of each.
+#[tokio::test]
+async fn a_changed_watcher_does_not_read_the_manifests() {
+    let (env, cluster) = settled().await;
+    cluster.take();
+    let read = cluster.count("get deployments");
+    env.kcp.put(watcher("third"));
+    env.until("it is installed", |env| {
+        env.condition("third") == "True 1 of 1 runtimes"
+    })
+    .await;
+    assert_eq!(entries(&cluster).len(), 3);
+    assert_eq!(cluster.count("get deployments"), read);
+    // A changed Kyma may be on another cluster.
+    let labels = json!({"metadata": {"labels": {"a": "b"}}});
+    env.kcp.merge("kymas", "one", &labels);
+    env.until("the manifests are read", |_| {
+        cluster.count("get deployments") > read
+    })
+    .await;
+}
+
+/// The API server would send reviews to Pods that do not exist.
+#[rstest]
+#[case::webhooks(WEBHOOKS)]
+#[case::secret(SECRET)]
+#[case::marker("configmaps kyma-system/rt-bootstrapper-owner")]
+#[tokio::test]
+async fn a_changed_watcher_reinstalls_what_a_customer_deleted(#[case] deleted: &str) {
+    let (env, cluster) = settled().await;
+    cluster.drop_object(DEPLOYMENT);
+    cluster.drop_object(deleted);
+    env.kcp.put(watcher("third"));
+    env.until("it is reinstalled", |_| {
+        cluster.find(DEPLOYMENT).is_some() && entries(&cluster).len() == 3
+    })
+    .await;
+    assert!(cluster.find(deleted).is_some());
+}
+
 #[tokio::test]
 async fn a_resync_without_a_difference_writes_nothing() {
     let (env, cluster) = resynced().await;

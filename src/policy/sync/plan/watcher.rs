@@ -23,7 +23,7 @@ use super::{Blocked, Step};
 use crate::sync::identity::{IdentityRecord, Owner, verify_identity};
 use crate::sync::inventory;
 use crate::sync::manifests::{Installation, InstallationError, Manifest, manifest};
-use crate::sync::observed::NamespaceState;
+use crate::sync::observed::{NamespaceState, is_terminating};
 use crate::sync::target::Target;
 
 /// The Secret with the certificate of the watcher.
@@ -87,6 +87,8 @@ pub struct ObservedWatcher {
     pub live: BTreeMap<Target, Value>,
     /// Missing permissions of objects that cannot be read.
     pub unread: Vec<String>,
+    /// Whether the manifests are not in `live`, because they are known to be as desired and available.
+    pub has_manifests: bool,
 }
 
 /// The actions for one runtime.
@@ -176,10 +178,23 @@ impl DesiredWatcher {
     #[must_use]
     pub fn targets(&self) -> BTreeSet<Target> {
         let manifests = self.installation.manifests().iter();
-        let mut targets: BTreeSet<Target> = manifests.map(|it| it.target.clone()).collect();
-        targets.insert(self.configuration.clone());
-        targets.insert(Target::secret(&self.namespace, CERTIFICATE_SECRET));
+        let mut targets = self.variable_targets();
+        targets.extend(manifests.map(|it| it.target.clone()));
         targets
+    }
+
+    /// Returns the objects that are not manifests: they depend on the Watchers, the CAs and the runtime.
+    #[must_use]
+    pub fn variable_targets(&self) -> BTreeSet<Target> {
+        let secret = Target::secret(&self.namespace, CERTIFICATE_SECRET);
+        BTreeSet::from([self.configuration.clone(), secret])
+    }
+
+    /// Returns whether both are to be installed with the same manifests.
+    #[must_use]
+    pub fn has_manifests_of(&self, other: &Self) -> bool {
+        let is_installed = !self.is_removed() && !other.is_removed();
+        is_installed && self.namespace == other.namespace && self.installation == other.installation
     }
 
     /// Returns the objects of the inventory that an earlier version of the controller wrote, and this version does not write.
@@ -225,6 +240,21 @@ impl DesiredWatcher {
         }
         // Kind and name are unchanged, so that no error is possible.
         manifest(object).ok()
+    }
+}
+
+impl ObservedWatcher {
+    /// Returns whether a plan without the manifests is possible: other clients have left the namespace, the ownership ConfigMap and
+    /// the other objects. If one of them is missing, so may be the Pods.
+    #[must_use]
+    pub fn is_intact(&self, desired: &DesiredWatcher) -> bool {
+        let is_kept = |target: &Target| {
+            let live = self.live.get(target);
+            live.is_some_and(|it| is_ours(it) && !is_terminating(it))
+        };
+        self.namespace == NamespaceState::Active
+            && self.marker.is_some()
+            && desired.variable_targets().iter().all(is_kept)
     }
 }
 

@@ -92,6 +92,59 @@ fn removed() -> DesiredWatcher {
     desired_of(manifests("0.1.0"), None, &[])
 }
 
+/// A plan without the manifests is the plan with the manifests, if they are as desired.
+#[rstest]
+#[case::unchanged(one())]
+#[case::another_watcher(desired(vec![entry("one", "ca"), entry("two", "ca")]))]
+#[case::another_ca(desired(vec![entry("one", "new")]))]
+fn manifests_that_are_as_desired_need_not_be_read(#[case] next: DesiredWatcher) {
+    let mut runtime = Runtime::installed(&one());
+    assert!(next.has_manifests_of(&one()));
+    let mut planned = || {
+        let plan = runtime.plan(&next);
+        let actions = plan.steps.iter().flatten();
+        let actions: Vec<_> = actions.map(|it| (it.verb(), it.target().clone())).collect();
+        runtime.observed.has_manifests = true;
+        let variable = next.variable_targets();
+        runtime.observed.live.retain(|it, _| variable.contains(it));
+        (plan.blocked, plan.state, actions)
+    };
+    let with_manifests = planned();
+    assert_eq!(planned(), with_manifests);
+    assert_eq!(with_manifests.1, WatcherState::Installed);
+    assert!(runtime.observed.is_intact(&next));
+}
+
+#[test]
+fn manifests_are_read_if_other_clients_removed_what_a_plan_relies_on() {
+    let is_intact = |change: fn(&mut ObservedWatcher)| {
+        let mut observed = Runtime::installed(&one()).observed;
+        change(&mut observed);
+        observed.is_intact(&one())
+    };
+    assert!(is_intact(|_| {}));
+    assert!(!is_intact(|it| it.namespace = NamespaceState::Terminating));
+    assert!(!is_intact(|it| it.marker = None));
+    assert!(!is_intact(|it| drop(it.live.remove(&target(SECRET)))));
+    assert!(!is_intact(|it| drop(it.live.remove(&target(WEBHOOKS)))));
+    assert!(!is_intact(|it| {
+        let secret = it.live.get_mut(&target(SECRET)).unwrap();
+        secret["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    }));
+    assert!(!is_intact(|it| {
+        let webhooks = it.live.get_mut(&target(WEBHOOKS)).unwrap();
+        webhooks["metadata"]["annotations"] = json!({});
+    }));
+}
+
+#[test]
+fn manifests_of_another_version_or_of_a_removal_are_not_those_of_the_watcher() {
+    let newer = desired_of(manifests("0.2.0"), Some(vec![entry("one", "ca")]), &[]);
+    assert!(!newer.has_manifests_of(&one()));
+    assert!(!removed().has_manifests_of(&removed()));
+    assert!(!one().has_manifests_of(&removed()));
+}
+
 fn target(kind_and_name: &str) -> Target {
     let (kind, name) = kind_and_name.split_once('/').unwrap();
     let version = match kind {

@@ -150,6 +150,9 @@ impl Planner<'_> {
     fn manifests(&self, steps: &mut Steps, is_rolled_out: bool) -> (WatcherState, bool) {
         let mut state = WatcherState::Installed;
         let mut is_waiting = false;
+        if self.observed.has_manifests {
+            return (state, is_waiting);
+        }
         for manifest in self.desired.installation.manifests() {
             let live = self.live(&manifest.target);
             let object = match manifest_action(manifest, live, is_rolled_out) {
@@ -203,13 +206,14 @@ impl Planner<'_> {
     fn is_rolled_out(&self) -> bool {
         let manifests = self.desired.installation.manifests().iter();
         let mut deployments = manifests.filter(|it| it.phase == Phase::Deployment);
-        deployments.all(|it| {
-            let live = self.live(&it.target);
-            // A Deployment that is being deleted is available until its Pods end.
-            let is_kept = |live: &Value| live["metadata"]["deletionTimestamp"].is_null();
-            live.is_some_and(|live| is_applied(&it.object, live) && is_kept(live))
-                && DeploymentStatus::of(live) == DeploymentStatus::Available
-        })
+        self.observed.has_manifests
+            || deployments.all(|it| {
+                let live = self.live(&it.target);
+                // A Deployment that is being deleted is available until its Pods end.
+                let is_kept = |live: &Value| live["metadata"]["deletionTimestamp"].is_null();
+                live.is_some_and(|live| is_applied(&it.object, live) && is_kept(live))
+                    && DeploymentStatus::of(live) == DeploymentStatus::Available
+            })
     }
 
     /// Whether a Pod of any version can answer reviews, and will.
