@@ -4,17 +4,17 @@
 //! operation is a hash look-up, independent of the number of runtimes.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Owners of clusters. A cluster is identified by the UID of its Namespace `kube-system`, a runtime by its runtime ID.
 #[derive(Debug, Default)]
 pub(crate) struct Claims(Mutex<ClaimIndex>);
 
-/// The claims by cluster and by runtime.
+/// The claims by cluster and by runtime, which share their names.
 #[derive(Debug, Default)]
 struct ClaimIndex {
-    owners: HashMap<String, String>,
-    clusters: HashMap<String, Vec<String>>,
+    owners: HashMap<Arc<str>, Arc<str>>,
+    clusters: HashMap<Arc<str>, Vec<Arc<str>>>,
 }
 
 impl Claims {
@@ -22,12 +22,14 @@ impl Claims {
     pub(crate) fn claim(&self, cluster: &str, runtime: &str) -> Option<String> {
         let mut index = self.lock();
         match index.owners.get(cluster) {
-            Some(owner) if owner != runtime => Some(owner.clone()),
+            Some(owner) if **owner != *runtime => Some(owner.to_string()),
             Some(_) => None,
             None => {
-                index.owners.insert(cluster.to_owned(), runtime.to_owned());
-                let clusters = index.clusters.entry(runtime.to_owned()).or_default();
-                clusters.push(cluster.to_owned());
+                let (cluster, runtime) = (Arc::<str>::from(cluster), Arc::<str>::from(runtime));
+                let clusters = index.clusters.entry(Arc::clone(&runtime));
+                let clusters = clusters.or_insert_with(|| Vec::with_capacity(1));
+                clusters.push(Arc::clone(&cluster));
+                index.owners.insert(cluster, runtime);
                 None
             }
         }

@@ -67,8 +67,9 @@ pub use metrics::RuntimeWatcherMetrics;
 use desired::{Goal, GoalRevision};
 use heartbeats::Heartbeats;
 
-/// Maximum number of concurrent reconciles. A reconcile waits for KCP and for its runtime most of the time.
-const CONCURRENCY: usize = 256;
+/// Maximum number of concurrent reconciles: the sum of the limits below. One that waits for a permit to write keeps its connection and
+/// its plan, so more reconciles would only take memory.
+const CONCURRENCY: usize = 192;
 
 /// Maximum number of runtimes to which a connection is being opened. The number doubles while some runtimes are slow.
 const MAX_HANDSHAKES: usize = 64;
@@ -78,7 +79,7 @@ const MAX_HANDSHAKES: usize = 64;
 const MAX_CONNECTIONS: usize = 48;
 
 /// Maximum number of runtimes that are written concurrently. The number doubles while some runtimes are slow.
-const MAX_WRITES: usize = 96;
+const MAX_WRITES: usize = 64;
 
 /// Maximum number of reconciles that send requests to KCP concurrently, each up to three. More do not increase the throughput of
 /// KCP, and would delay the lists of other controllers. The number doubles while some requests are slow.
