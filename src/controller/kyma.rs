@@ -13,7 +13,7 @@ use api::kcp::{
 };
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::{Resource, ResourceExt as _};
 use policy::certificates::Kyma;
 use serde::Deserialize;
@@ -39,12 +39,25 @@ pub(crate) struct KymaView(Arc<Fields>);
 struct Fields {
     /// Metadata without labels and annotations: each map takes half a kilobyte, and there are thousands of runtimes.
     metadata: ObjectMeta,
+    details: Details,
+}
+
+/// The fields of labels, annotations and status.
+#[derive(Clone, Debug)]
+struct Details {
     runtime_id: Option<String>,
     domain: Option<String>,
     accepted_cluster: Option<String>,
     /// Hash of all labels and annotations.
     metadata_hash: u64,
     is_bootstrapper: bool,
+}
+
+/// A runtime in less memory than a [`KymaView`], without its name and namespace: an empty [`ObjectMeta`] takes 300 bytes.
+struct CompactView {
+    uid: Option<String>,
+    deletion_timestamp: Option<Time>,
+    details: Details,
 }
 
 /// A RuntimeBootstrapper as read from a list or a watch. It can represent a runtime if its runtime ID is known.
@@ -102,15 +115,18 @@ impl From<KymaObject> for KymaView {
                 name: metadata.name,
                 namespace: metadata.namespace,
                 uid: metadata.uid,
+                // The watch continues from the version of its last event.
                 resource_version: metadata.resource_version,
                 deletion_timestamp: metadata.deletion_timestamp,
                 ..ObjectMeta::default()
             },
-            runtime_id: labels.remove(RUNTIME_ID),
-            domain: annotations.remove(SKR_DOMAIN),
-            accepted_cluster: annotations.remove(ACCEPT_CLUSTER_UID_ANNOTATION),
-            metadata_hash: hasher.finish(),
-            is_bootstrapper: false,
+            details: Details {
+                runtime_id: labels.remove(RUNTIME_ID),
+                domain: annotations.remove(SKR_DOMAIN),
+                accepted_cluster: annotations.remove(ACCEPT_CLUSTER_UID_ANNOTATION),
+                metadata_hash: hasher.finish(),
+                is_bootstrapper: false,
+            },
         }))
     }
 }
@@ -123,15 +139,41 @@ impl From<BootstrapperObject> for BootstrapperView {
             status,
         } = object;
         let mut view: KymaView = KymaObject { metadata }.into();
-        let fields = Arc::make_mut(&mut view.0);
-        fields.runtime_id = status.runtime_id;
-        fields.is_bootstrapper = true;
+        let details = &mut Arc::make_mut(&mut view.0).details;
+        details.runtime_id = status.runtime_id;
+        details.is_bootstrapper = true;
         let mut conditions = status.conditions.iter();
         Self {
             view,
             has_condition: conditions.any(|it| it.r#type == WATCHER_INSTALLED),
             is_paused: spec.paused,
         }
+    }
+}
+
+impl From<KymaView> for CompactView {
+    fn from(view: KymaView) -> Self {
+        let Fields { metadata, details } = Arc::unwrap_or_clone(view.0);
+        Self {
+            uid: metadata.uid,
+            deletion_timestamp: metadata.deletion_timestamp,
+            details,
+        }
+    }
+}
+
+impl CompactView {
+    fn view(&self, name: &str, namespace: &str) -> KymaView {
+        KymaView(Arc::new(Fields {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                namespace: Some(namespace.to_owned()),
+                uid: self.uid.clone(),
+                deletion_timestamp: self.deletion_timestamp.clone(),
+                ..ObjectMeta::default()
+            },
+            details: self.details.clone(),
+        }))
     }
 }
 
@@ -151,8 +193,8 @@ impl KymaView {
         Kyma {
             namespace: self.namespace().unwrap_or_default(),
             name: self.name_any(),
-            runtime_id: self.0.runtime_id.clone(),
-            domain: self.0.domain.clone(),
+            runtime_id: self.0.details.runtime_id.clone(),
+            domain: self.0.details.domain.clone(),
         }
     }
 
@@ -162,35 +204,36 @@ impl KymaView {
         let (own, other) = (&self.0, &other.0);
         own.metadata.uid == other.metadata.uid
             && own.metadata.deletion_timestamp == other.metadata.deletion_timestamp
-            && own.is_bootstrapper == other.is_bootstrapper
-            && own.metadata_hash == other.metadata_hash
-            && own.runtime_id == other.runtime_id
+            && own.details.is_bootstrapper == other.details.is_bootstrapper
+            && own.details.metadata_hash == other.details.metadata_hash
+            && own.details.runtime_id == other.details.runtime_id
     }
 
     /// Returns the runtime ID of the label, or of the status of a RuntimeBootstrapper.
     pub(crate) fn runtime_id(&self) -> Option<&String> {
-        self.0.runtime_id.as_ref()
+        self.0.details.runtime_id.as_ref()
     }
 
     /// Returns the UID of the cluster that an operator accepted by an annotation.
     pub(crate) fn accepted_cluster(&self) -> Option<&String> {
-        self.0.accepted_cluster.as_ref()
+        self.0.details.accepted_cluster.as_ref()
     }
 
     /// Returns whether this is a RuntimeBootstrapper without a Kyma.
     pub(crate) fn is_bootstrapper(&self) -> bool {
-        self.0.is_bootstrapper
+        self.0.details.is_bootstrapper
     }
 
     /// Returns whether the DNS name for a certificate is known.
     pub(crate) fn has_domain(&self) -> bool {
-        self.0.domain.as_ref().is_some_and(|it| !it.is_empty())
+        let domain = self.0.details.domain.as_ref();
+        domain.is_some_and(|it| !it.is_empty())
     }
 
     /// Returns the reference for Events.
     pub(crate) fn reference(&self) -> ObjectReference {
         let mut reference = self.object_ref(&());
-        if self.0.is_bootstrapper {
+        if self.is_bootstrapper() {
             reference.api_version = Some(format!("{GROUP}/{VERSION}"));
             reference.kind = Some(KIND.to_owned());
         }

@@ -11,7 +11,7 @@ use futures::{Stream, StreamExt as _, stream};
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, ResourceExt as _};
 
-use super::{BootstrapperView, KymaView};
+use super::{BootstrapperView, CompactView, KymaView};
 use crate::inventory::PAGE_SIZE;
 
 /// Watches Kymas and RuntimeBootstrappers of a namespace. No event is returned before all Kymas are known.
@@ -90,7 +90,7 @@ struct Merge {
     /// Number of Kymas by runtime ID.
     owners: HashMap<String, usize>,
     /// RuntimeBootstrappers with a known runtime ID, by name.
-    bootstrappers: HashMap<String, KymaView>,
+    bootstrappers: HashMap<String, CompactView>,
     /// Names of the RuntimeBootstrappers that were returned, and represent their runtimes.
     returned: HashSet<String>,
     /// Names in a list of Kymas that is not complete.
@@ -155,11 +155,8 @@ impl Merge {
                     .keys()
                     .filter(|it| self.is_own_runtime(it));
                 self.returned = names.cloned().collect();
-                let own = self
-                    .returned
-                    .iter()
-                    .filter_map(|it| self.bootstrappers.get(it));
-                let mut list: Vec<_> = own.cloned().map(Event::InitApply).collect();
+                let own = self.returned.iter().filter_map(|it| self.view(it));
+                let mut list: Vec<_> = own.map(Event::InitApply).collect();
                 list.push(Event::InitDone);
                 list
             }
@@ -221,20 +218,26 @@ impl Merge {
 
     fn keep(&mut self, bootstrapper: KymaView) -> Vec<Event<KymaView>> {
         let name = bootstrapper.name_any();
-        self.bootstrappers.insert(name.clone(), bootstrapper);
+        self.bootstrappers.insert(name.clone(), bootstrapper.into());
         self.refresh(&name, true).into_iter().collect()
     }
 
     fn forget(&mut self, bootstrapper: &str) -> Vec<Event<KymaView>> {
-        let view = self.bootstrappers.remove(bootstrapper);
+        let view = self.view(bootstrapper);
+        self.bootstrappers.remove(bootstrapper);
         let view = view.filter(|_| self.returned.remove(bootstrapper));
         view.map(Event::Delete).into_iter().collect()
+    }
+
+    fn view(&self, bootstrapper: &str) -> Option<KymaView> {
+        let compact = self.bootstrappers.get(bootstrapper)?;
+        Some(compact.view(bootstrapper, &self.namespace))
     }
 
     /// Stores the runtime ID of a Kyma, or removes a deleted Kyma. Returns the RuntimeBootstrappers with its name,
     /// and with its previous or its new runtime ID.
     fn own(&mut self, name: &str, kyma: Option<&KymaView>) -> Vec<String> {
-        let after = kyma.and_then(|it| it.0.runtime_id.clone());
+        let after = kyma.and_then(|it| it.runtime_id().cloned());
         let before = match kyma {
             Some(_) => self.kymas.insert(name.to_owned(), after.clone()),
             None => self.kymas.remove(name),
@@ -260,7 +263,10 @@ impl Merge {
         if let Some(id) = &after {
             *self.owners.entry(id.clone()).or_default() += 1;
         }
-        let is_of = |it: &KymaView| it.0.runtime_id == before || it.0.runtime_id == after;
+        let is_of = |it: &CompactView| {
+            let id = &it.details.runtime_id;
+            *id == before || *id == after
+        };
         let others = self
             .bootstrappers
             .iter()
@@ -272,7 +278,7 @@ impl Merge {
     /// Returns whether a RuntimeBootstrapper represents its runtime.
     fn is_own_runtime(&self, name: &str) -> bool {
         let view = self.bootstrappers.get(name);
-        let id = view.and_then(|it| it.runtime_id());
+        let id = view.and_then(|it| it.details.runtime_id.as_ref());
         !self.kymas.contains_key(name) && id.is_some_and(|it| !self.owners.contains_key(it))
     }
 
@@ -281,7 +287,7 @@ impl Merge {
         if !self.is_complete {
             return None;
         }
-        let view = self.bootstrappers.get(name)?.clone();
+        let view = self.view(name)?;
         if self.is_own_runtime(name) {
             let is_new = self.returned.insert(name.to_owned());
             return (is_new || is_changed).then_some(Event::Apply(view));
