@@ -6,8 +6,7 @@
 //! The scheduler starts reconciles in any order. So it starts them at once, and they wait for a permit in the order of their start:
 //! retries of thousands of unreachable runtimes do not keep a changed Kyma from its turn.
 
-use std::collections::hash_map::{Entry, HashMap};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -96,10 +95,12 @@ impl ReconcileStarts {
             }
             let (kyma, trigger) = kymas.next().await?;
             // One that waits for a permit leaves the queue again, because it may have been deleted since.
-            match starts.names().entry(kyma.name.clone()) {
-                Entry::Occupied(entry) if trigger == Trigger::All => drop(entry),
-                entry => drop(entry.insert_entry(trigger)),
+            let mut names = starts.names();
+            let waiting = names.entry(kyma.name.clone()).or_insert(trigger);
+            if trigger == Trigger::Kyma {
+                *waiting = trigger;
             }
+            drop(names);
             Some((kyma, (starts, kymas)))
         })
     }
