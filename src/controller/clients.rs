@@ -17,6 +17,7 @@
 //! of one runtime are seconds apart and never overlap, see [`crate::direct`], which also limits all runtimes
 //! together.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,6 +77,12 @@ impl RuntimeId {
     /// Returns the ID with unchanged text.
     #[must_use]
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for RuntimeId {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }

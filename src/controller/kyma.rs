@@ -18,6 +18,8 @@ use kube::{Resource, ResourceExt as _};
 use policy::certificates::Kyma;
 use serde::Deserialize;
 
+use crate::clients::RuntimeId;
+
 pub use self::share::{KymaOptions, Kymas, share};
 
 pub(crate) use self::left::{LeftWatcher, WATCHER_FINALIZER, keep_earlier_ids};
@@ -45,7 +47,8 @@ struct Fields {
 /// The fields of labels, annotations and status.
 #[derive(Clone, Debug)]
 struct Details {
-    runtime_id: Option<String>,
+    /// Shared with the states of the runtime.
+    runtime_id: Option<RuntimeId>,
     domain: Option<String>,
     accepted_cluster: Option<String>,
     /// Hash of all labels and annotations.
@@ -106,7 +109,7 @@ struct ConditionType {
 impl From<KymaObject> for KymaView {
     fn from(object: KymaObject) -> Self {
         let mut metadata = object.metadata;
-        let mut labels = metadata.labels.take().unwrap_or_default();
+        let labels = metadata.labels.take().unwrap_or_default();
         let mut annotations = metadata.annotations.take().unwrap_or_default();
         let mut hasher = DefaultHasher::new();
         (&labels, &annotations).hash(&mut hasher);
@@ -121,7 +124,7 @@ impl From<KymaObject> for KymaView {
                 ..ObjectMeta::default()
             },
             details: Details {
-                runtime_id: labels.remove(RUNTIME_ID),
+                runtime_id: labels.get(RUNTIME_ID).map(|it| RuntimeId::new(it)),
                 domain: annotations.remove(SKR_DOMAIN),
                 accepted_cluster: annotations.remove(ACCEPT_CLUSTER_UID_ANNOTATION),
                 metadata_hash: hasher.finish(),
@@ -140,7 +143,7 @@ impl From<BootstrapperObject> for BootstrapperView {
         } = object;
         let mut view: KymaView = KymaObject { metadata }.into();
         let details = &mut Arc::make_mut(&mut view.0).details;
-        details.runtime_id = status.runtime_id;
+        details.runtime_id = status.runtime_id.map(|it| RuntimeId::new(&it));
         details.is_bootstrapper = true;
         let mut conditions = status.conditions.iter();
         Self {
@@ -193,7 +196,7 @@ impl KymaView {
         Kyma {
             namespace: self.namespace().unwrap_or_default(),
             name: self.name_any(),
-            runtime_id: self.0.details.runtime_id.clone(),
+            runtime_id: self.runtime_id().map(RuntimeId::to_string),
             domain: self.0.details.domain.clone(),
         }
     }
@@ -210,7 +213,7 @@ impl KymaView {
     }
 
     /// Returns the runtime ID of the label, or of the status of a RuntimeBootstrapper.
-    pub(crate) fn runtime_id(&self) -> Option<&String> {
+    pub(crate) fn runtime_id(&self) -> Option<&RuntimeId> {
         self.0.details.runtime_id.as_ref()
     }
 

@@ -45,7 +45,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::access::ClientFactory;
 use crate::certificates::GatewayReceiver;
 use crate::claims::Claims;
-use crate::clients::{ConnectionLimits, RequestLimiter, RuntimeClients};
+use crate::clients::{ConnectionLimits, RequestLimiter, RuntimeClients, RuntimeId};
 use crate::kyma::{KnownKymas, KymaView, Kymas, LeftWatcher, ReconcileStarts, resynced};
 
 mod bootstrapper;
@@ -174,21 +174,21 @@ struct Context {
     kcp_failures: LogLimit,
 }
 
-/// The state of all runtimes.
+/// The state of all runtimes. Its parts share the names of Kymas and the runtime IDs.
 #[derive(Default)]
 struct Runtimes {
     /// States by name of the Kyma.
-    states: HashMap<String, RuntimeState>,
+    states: HashMap<Arc<str>, RuntimeState>,
     /// The runtime IDs of Kymas without a state.
-    noted: HashMap<String, String>,
+    noted: HashMap<Arc<str>, RuntimeId>,
     /// The Kyma of each runtime ID: the first one that was reconciled.
-    owners: HashMap<String, String>,
+    owners: HashMap<RuntimeId, Arc<str>>,
     /// IDs of runtimes that no Kyma represents, from which the watcher is being removed.
     removing: HashSet<String>,
     /// IDs of runtimes whose removal has ended, and that a Certificate may still name.
     releasing: HashSet<String>,
     /// Number of reconciles in progress by runtime ID.
-    reconciling: HashMap<String, u32>,
+    reconciling: HashMap<RuntimeId, u32>,
     /// Whether each Kyma of the first list has a state.
     is_first_pass_complete: bool,
 }
@@ -196,7 +196,7 @@ struct Runtimes {
 /// The state of the watcher on one runtime.
 #[derive(Clone, Debug, Default)]
 struct RuntimeState {
-    id: Option<String>,
+    id: Option<RuntimeId>,
     reason: &'static str,
     /// Number of the goal of the last reconcile.
     revision: u64,
@@ -392,6 +392,34 @@ fn received<T: Send>(channel: mpsc::UnboundedReceiver<T>) -> impl Stream<Item = 
         let item = channel.recv().await?;
         Some((item, channel))
     })
+}
+
+impl Runtimes {
+    /// Stores the state of a Kyma.
+    fn put(&mut self, kyma: &str, state: RuntimeState) {
+        if let Some(stored) = self.states.get_mut(kyma) {
+            *stored = state;
+        } else {
+            self.states
+                .insert(self.name(kyma, state.id.as_ref()), state);
+        }
+    }
+
+    /// Returns the name of a Kyma, shared with the owner of its runtime.
+    fn name(&self, kyma: &str, id: Option<&RuntimeId>) -> Arc<str> {
+        let owner = id.and_then(|it| self.owners.get(it));
+        let owner = owner.filter(|it| ***it == *kyma);
+        owner.map_or_else(|| kyma.into(), Arc::clone)
+    }
+
+    fn take_noted(&mut self, kyma: &str) -> Option<RuntimeId> {
+        let noted = self.noted.remove(kyma);
+        if self.noted.is_empty() {
+            // All runtimes were noted if the goal was unknown for a time.
+            self.noted.shrink_to_fit();
+        }
+        noted
+    }
 }
 
 impl Drop for Context {

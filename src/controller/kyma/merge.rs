@@ -12,6 +12,7 @@ use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, ResourceExt as _};
 
 use super::{BootstrapperView, CompactView, KymaView};
+use crate::clients::RuntimeId;
 use crate::inventory::PAGE_SIZE;
 
 /// Watches Kymas and RuntimeBootstrappers of a namespace. No event is returned before all Kymas are known.
@@ -71,7 +72,7 @@ impl BootstrapperObserver {
         } else if self.paused.remove(&object.name_any())
             && let Some(id) = object.view.runtime_id()
         {
-            drop(self.resumed.unbounded_send(id.clone()));
+            drop(self.resumed.unbounded_send(id.to_string()));
         }
     }
 }
@@ -86,9 +87,9 @@ enum Change {
 struct Merge {
     namespace: String,
     /// Runtime IDs of Kymas, by name.
-    kymas: HashMap<String, Option<String>>,
+    kymas: HashMap<String, Option<RuntimeId>>,
     /// Number of Kymas by runtime ID.
-    owners: HashMap<String, usize>,
+    owners: HashMap<RuntimeId, usize>,
     /// RuntimeBootstrappers with a known runtime ID, by name.
     bootstrappers: HashMap<String, CompactView>,
     /// Names of the RuntimeBootstrappers that were returned, and represent their runtimes.

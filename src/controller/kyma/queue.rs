@@ -211,7 +211,11 @@ impl Names {
     /// Returns the first name that is waiting. It is no longer in the order, but still among those that are waiting.
     fn next(&mut self) -> Option<Arc<str>> {
         loop {
-            let name = self.order.pop_front()?;
+            let Some(name) = self.order.pop_front() else {
+                // Returns the memory of a pass over thousands of Kymas.
+                *self = Self::default();
+                return None;
+            };
             if self.waiting.contains(&name) {
                 return Some(name);
             }

@@ -279,11 +279,11 @@ impl KnownKymas {
         let named = self.store.get(&reference);
         let lacks_id = named.as_ref().is_some_and(|it| {
             let id = it.runtime_id();
-            id.is_none_or(String::is_empty)
+            id.is_none_or(|it| it.as_str().is_empty())
         });
         let all = self.store.state();
         let mut ids = all.iter().filter_map(|it| it.runtime_id());
-        if ids.any(|it| it == id) {
+        if ids.any(|it| it.as_str() == id) {
             return Ok(false);
         }
         if lacks_id {
@@ -294,7 +294,8 @@ impl KnownKymas {
             return Ok(true);
         }
         let found = self.bootstrappers.get_opt(kyma).await?;
-        if found.is_some_and(|it| it.view.runtime_id().is_some_and(|it| it == id)) {
+        let found = found.as_ref().and_then(|it| it.view.runtime_id());
+        if found.is_some_and(|it| it.as_str() == id) {
             return Ok(false);
         }
         let client = self.bootstrappers.clone().into_client();

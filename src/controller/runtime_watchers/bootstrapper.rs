@@ -45,11 +45,11 @@ impl Context {
     /// goal, a reconcile is due or is repeated soon.
     pub(super) async fn write_conditions(&self, lacking: impl Stream<Item = String>) {
         let writes = lacking.for_each_concurrent(CONDITION_WRITES, |name| async move {
-            let state = self.runtimes().states.get(&name).cloned();
+            let state = self.runtimes().states.get(name.as_str()).cloned();
             let goal = self.goal.borrow().0.number;
             let state = state.filter(|it| it.reason == INSTALLED && it.revision == goal);
             if let Some(id) = state.and_then(|it| it.id) {
-                self.write_condition_of(&name, &RuntimeId::new(&id)).await;
+                self.write_condition_of(&name, &id).await;
             }
         });
         writes.await;

@@ -344,7 +344,7 @@ impl Context {
         let expected: Vec<_> = states.map(|it| (it.id.clone(), it.has_watcher())).collect();
         drop(runtimes);
         expected.into_iter().all(|(id, has_watcher)| {
-            let id = id.and_then(|it| listener::RuntimeId::parse(&it));
+            let id = id.and_then(|it| listener::RuntimeId::parse(it.as_str()));
             let seen = id.and_then(|it| liveness.runtime(&it));
             let watchers = seen.map(|it| it.watchers).unwrap_or_default();
             let mut alive = watchers.iter().filter(|it| !it.silent).peekable();

@@ -407,39 +407,41 @@ fn add(observed: &mut ObservedWatcher, found: Found) {
 impl Context {
     /// Stores that a runtime belongs to a Kyma, and releases the previous runtime of the Kyma. Returns `None` if the
     /// Kyma has no runtime ID. Returns the other Kyma as error if the runtime belongs to another Kyma.
-    fn own(&self, kyma: &str, id: Option<&String>) -> Result<Option<RuntimeId>, String> {
-        let id = id.filter(|it| !it.is_empty());
+    fn own(&self, kyma: &str, id: Option<&RuntimeId>) -> Result<Option<RuntimeId>, Arc<str>> {
+        let id = id.filter(|it| !it.as_str().is_empty());
         let mut runtimes = self.runtimes();
-        let noted = runtimes.noted.remove(kyma);
+        let noted = runtimes.take_noted(kyma);
         let state = runtimes.states.get(kyma);
         let before = state.and_then(|it| it.id.clone()).or(noted);
         if before.as_ref() != id
             && let Some(before) = before
-            && runtimes.owners.get(&before).is_some_and(|it| it == kyma)
+            && runtimes.owners.get(&before).is_some_and(|it| **it == *kyma)
         {
             runtimes.owners.remove(&before);
-            self.claims.release(&before);
+            self.claims.release(before.as_str());
         }
         let Some(id) = id else { return Ok(None) };
         let owner = runtimes.owners.entry(id.clone());
-        let owner = owner.or_insert_with(|| kyma.to_owned());
-        if owner == kyma {
-            return Ok(Some(RuntimeId::new(id)));
+        let owner = owner.or_insert_with(|| kyma.into());
+        if **owner == *kyma {
+            return Ok(Some(id.clone()));
         }
-        Err(owner.clone())
+        Err(Arc::clone(owner))
     }
 
     /// Stores the runtime of a Kyma before the goal is known: its watcher may be installed, and is removed if the Kyma is deleted
     /// until then.
-    fn note(&self, kyma: &str, id: Option<&String>) {
+    fn note(&self, kyma: &str, id: Option<&RuntimeId>) {
         let Ok(Some(id)) = self.own(kyma, id) else {
             return;
         };
-        let id = id.as_str().to_owned();
         let mut runtimes = self.runtimes();
         match runtimes.states.get_mut(kyma) {
             Some(state) => state.id = Some(id),
-            None => drop(runtimes.noted.insert(kyma.to_owned(), id)),
+            None => {
+                let name = runtimes.name(kyma, Some(&id));
+                runtimes.noted.insert(name, id);
+            }
         }
     }
 
@@ -448,7 +450,7 @@ impl Context {
         let runtimes = self.runtimes();
         let id = runtimes.states.get(kyma).and_then(|it| it.id.as_ref());
         let id = id.or_else(|| runtimes.noted.get(kyma))?;
-        let is_owner = runtimes.owners.get(id).is_some_and(|it| it == kyma);
-        is_owner.then(|| RuntimeId::new(id))
+        let is_owner = runtimes.owners.get(id).is_some_and(|it| **it == *kyma);
+        is_owner.then(|| id.clone())
     }
 }

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep};
 use super::reconcile::{self, REMOVAL_PAUSE};
 use super::report::{NOTHING_LEFT, Retry};
 use super::{BACKOFF, Context, PROGRESS_BACKOFF};
+use crate::clients::RuntimeId;
 use crate::dynamic::objects;
 use crate::kyma::{LeftWatcher, UnknownOwner};
 use crate::requests::{Answer as _, patching};
@@ -25,7 +26,7 @@ const REMOVAL_LIMIT: Duration = Duration::from_mins(30);
 /// what was removed.
 pub(super) struct Reconciling<'a> {
     context: &'a Context,
-    id: Option<&'a String>,
+    id: Option<&'a RuntimeId>,
 }
 
 impl Drop for Reconciling<'_> {
@@ -43,10 +44,13 @@ impl Drop for Reconciling<'_> {
 
 impl Context {
     /// Stores that a reconcile of a runtime has begun. `None` while the watcher is being removed from it.
-    pub(super) fn begin_reconcile<'a>(&'a self, id: Option<&'a String>) -> Option<Reconciling<'a>> {
+    pub(super) fn begin_reconcile<'a>(
+        &'a self,
+        id: Option<&'a RuntimeId>,
+    ) -> Option<Reconciling<'a>> {
         let mut runtimes = self.runtimes();
         if let Some(id) = id {
-            if runtimes.removing.contains(id) {
+            if runtimes.removing.contains(id.as_str()) {
                 return None;
             }
             // Two Kymas may have the same runtime ID.
@@ -213,10 +217,10 @@ impl Context {
         let mut runtimes = self.runtimes();
         runtimes.removing.remove(id);
         runtimes.releasing.insert(id.clone());
-        let owner = runtimes.owners.get(id);
-        let is_represented = owner.is_some_and(|it| exists || *it != left.kyma);
+        let owner = runtimes.owners.get(id.as_str());
+        let is_represented = owner.is_some_and(|it| exists || **it != *left.kyma);
         if !is_represented {
-            runtimes.owners.remove(id);
+            runtimes.owners.remove(id.as_str());
             self.claims.release(id);
             self.heartbeats.forget(id);
         }

@@ -209,7 +209,7 @@ impl Context {
         let runtimes = self.runtimes();
         let state = runtimes.states.get(kyma);
         state.is_some_and(|it| {
-            it.is_installed() && it.revision == revision && it.id.as_deref() == Some(id.as_str())
+            it.is_installed() && it.revision == revision && it.id.as_ref() == Some(id)
         })
     }
 
@@ -219,7 +219,7 @@ impl Context {
         let runtimes = self.runtimes();
         let state = runtimes.states.get(kyma);
         state.is_some_and(|it| {
-            let is_same = it.id.as_deref() == Some(id.as_str());
+            let is_same = it.id.as_ref() == Some(id);
             is_same && it.reason == INSTALLED && it.revision >= revision.manifests
         })
     }
@@ -230,7 +230,7 @@ impl Context {
     pub(super) async fn finish(&self, kyma: &KymaView, outcome: Outcome, revision: u64) -> Action {
         self.options.metrics.reconciled(!outcome.is_failure());
         let name = kyma.name_any();
-        let before = self.runtimes().states.get(&name).cloned();
+        let before = self.runtimes().states.get(name.as_str()).cloned();
         let reason = before.as_ref().map(|it| it.reason);
         let attempts = match outcome.retry {
             Retry::Failed(_) | Retry::Progressing => {
@@ -257,7 +257,7 @@ impl Context {
         if NOTHING_LEFT.contains(&outcome.reason)
             && let Some(id) = kyma.runtime_id()
         {
-            self.heartbeats.forget(id);
+            self.heartbeats.forget(id.as_str());
         }
         let state = RuntimeState {
             id: kyma.runtime_id().cloned(),
@@ -268,13 +268,13 @@ impl Context {
             is_resynced: outcome.retry == Retry::AtResync,
             reported,
         };
-        self.runtimes().states.insert(name.clone(), state);
+        self.runtimes().put(&name, state);
         self.changed.send_replace(());
         match kyma.runtime_id().filter(|_| outcome.is_installed()) {
             // The RuntimeBootstrapper may have been created after the start of the reconcile. From here on
             // `write_conditions` writes the condition.
             Some(id) if outcome.resource.is_none() => {
-                Box::pin(self.write_condition_of(&name, &RuntimeId::new(id))).await;
+                Box::pin(self.write_condition_of(&name, id)).await;
             }
             _ => Box::pin(self.write_condition(&outcome)).await,
         }
@@ -287,7 +287,11 @@ impl Context {
         self.options.metrics.reconciled(false);
         let kyma = &view.name_any();
         let mut runtimes = self.runtimes();
-        let state = runtimes.states.entry(kyma.clone()).or_default();
+        let mut state = runtimes
+            .states
+            .get(kyma.as_str())
+            .cloned()
+            .unwrap_or_default();
         // A removal needs it, even if no reconcile succeeds before.
         if state.id.is_none() {
             state.id = view.runtime_id().cloned();
@@ -296,6 +300,7 @@ impl Context {
         state.is_resynced = false;
         state.attempts += 1;
         let attempts = state.attempts - 1;
+        runtimes.put(kyma, state);
         drop(runtimes);
         self.changed.send_replace(());
         if let Some(suppressed) = self.kcp_failures.permit() {
@@ -336,7 +341,8 @@ impl Context {
         if is_listed && !runtimes.is_first_pass_complete {
             let all = self.kymas.store.state();
             let mut names = all.iter().map(|it| it.name_any());
-            runtimes.is_first_pass_complete = names.all(|it| runtimes.states.contains_key(&it));
+            runtimes.is_first_pass_complete =
+                names.all(|it| runtimes.states.contains_key(it.as_str()));
         }
         runtimes.is_first_pass_complete
     }
@@ -360,7 +366,7 @@ impl Context {
             },
             note: Some(if outcome.message.is_empty() {
                 let id = kyma.runtime_id();
-                format!("runtime {}", id.map_or("", String::as_str))
+                format!("runtime {}", id.map_or("", RuntimeId::as_str))
             } else {
                 outcome.message.clone()
             }),
