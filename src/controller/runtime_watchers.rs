@@ -69,17 +69,17 @@ use heartbeats::Heartbeats;
 
 /// Maximum number of concurrent reconciles: the sum of the limits below. One that waits for a permit to write keeps its connection and
 /// its plan, so more reconciles would only take memory.
-const CONCURRENCY: usize = 192;
+const CONCURRENCY: usize = 168;
 
 /// Maximum number of runtimes to which a connection is being opened. The number doubles while some runtimes are slow.
-const MAX_HANDSHAKES: usize = 64;
+const MAX_HANDSHAKES: usize = 56;
 
 /// Maximum number of runtimes that are read concurrently. The number doubles while some runtimes are slow. Their objects take most
 /// of the memory of a reconcile, and are dropped before the first write.
 const MAX_CONNECTIONS: usize = 48;
 
 /// Maximum number of runtimes that are written concurrently. The number doubles while some runtimes are slow.
-const MAX_WRITES: usize = 64;
+const MAX_WRITES: usize = 48;
 
 /// Maximum number of reconciles that send requests to KCP concurrently, each up to three. More do not increase the throughput of
 /// KCP, and would delay the lists of other controllers. The number doubles while some requests are slow.
