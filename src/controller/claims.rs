@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::clients::RuntimeId;
+
 /// Owners of clusters. A cluster is identified by the UID of its Namespace `kube-system`, a runtime by its runtime ID.
 #[derive(Debug, Default)]
 pub(crate) struct Claims(Mutex<ClaimIndex>);
@@ -13,23 +15,23 @@ pub(crate) struct Claims(Mutex<ClaimIndex>);
 /// The claims by cluster and by runtime, which share their names.
 #[derive(Debug, Default)]
 struct ClaimIndex {
-    owners: HashMap<Arc<str>, Arc<str>>,
-    clusters: HashMap<Arc<str>, Vec<Arc<str>>>,
+    owners: HashMap<Arc<str>, RuntimeId>,
+    clusters: HashMap<RuntimeId, Vec<Arc<str>>>,
 }
 
 impl Claims {
     /// Claims a cluster for a runtime. Returns the other runtime that already owns it, if any.
-    pub(crate) fn claim(&self, cluster: &str, runtime: &str) -> Option<String> {
+    pub(crate) fn claim(&self, cluster: &str, runtime: &RuntimeId) -> Option<String> {
         let mut index = self.lock();
         match index.owners.get(cluster) {
-            Some(owner) if **owner != *runtime => Some(owner.to_string()),
+            Some(owner) if owner != runtime => Some(owner.to_string()),
             Some(_) => None,
             None => {
-                let (cluster, runtime) = (Arc::<str>::from(cluster), Arc::<str>::from(runtime));
-                let clusters = index.clusters.entry(Arc::clone(&runtime));
+                let cluster = Arc::<str>::from(cluster);
+                let clusters = index.clusters.entry(runtime.clone());
                 let clusters = clusters.or_insert_with(|| Vec::with_capacity(1));
                 clusters.push(Arc::clone(&cluster));
-                index.owners.insert(cluster, runtime);
+                index.owners.insert(cluster, runtime.clone());
                 None
             }
         }
@@ -72,28 +74,33 @@ impl ClaimIndex {
 #[cfg(test)]
 mod tests {
     use super::Claims;
+    use crate::clients::RuntimeId;
+
+    fn id(text: &str) -> RuntimeId {
+        RuntimeId::new(text)
+    }
 
     #[test]
     fn first_runtime_owns_the_cluster_until_its_release() {
         let claims = Claims::default();
-        assert_eq!(claims.claim("cluster", "a"), None);
-        assert_eq!(claims.claim("cluster", "a"), None);
-        assert_eq!(claims.claim("cluster", "b").as_deref(), Some("a"));
-        assert_eq!(claims.claim("rebuilt", "a"), None);
+        assert_eq!(claims.claim("cluster", &id("a")), None);
+        assert_eq!(claims.claim("cluster", &id("a")), None);
+        assert_eq!(claims.claim("cluster", &id("b")).as_deref(), Some("a"));
+        assert_eq!(claims.claim("rebuilt", &id("a")), None);
         claims.release_others("rebuilt", "a");
-        assert_eq!(claims.claim("cluster", "b"), None);
+        assert_eq!(claims.claim("cluster", &id("b")), None);
         claims.release("b");
-        assert_eq!(claims.claim("cluster", "c"), None);
+        assert_eq!(claims.claim("cluster", &id("c")), None);
     }
 
     #[test]
     fn withdrawn_claim_does_not_block_other_runtimes() {
         let claims = Claims::default();
-        assert_eq!(claims.claim("own", "a"), None);
-        assert_eq!(claims.claim("another", "a"), None);
+        assert_eq!(claims.claim("own", &id("a")), None);
+        assert_eq!(claims.claim("another", &id("a")), None);
         claims.withdraw("another", "a");
         claims.withdraw("own", "b");
-        assert_eq!(claims.claim("another", "b"), None);
-        assert_eq!(claims.claim("own", "b").as_deref(), Some("a"));
+        assert_eq!(claims.claim("another", &id("b")), None);
+        assert_eq!(claims.claim("own", &id("b")).as_deref(), Some("a"));
     }
 }

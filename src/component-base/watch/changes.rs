@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::mem;
+use std::sync::Arc;
 
 use futures::stream::{self, Stream, StreamExt as _};
 use kube::ResourceExt;
@@ -32,9 +33,9 @@ where
 
 #[derive(Default)]
 struct Names {
-    known: BTreeSet<String>,
+    known: BTreeSet<Arc<str>>,
     /// Names of the list that is being read.
-    listed: BTreeSet<String>,
+    listed: BTreeSet<Arc<str>>,
 }
 
 impl Names {
@@ -45,25 +46,26 @@ impl Names {
                 Vec::new()
             }
             Event::InitApply(object) => {
-                self.listed.insert(object.name_any());
+                let name = Arc::<str>::from(object.name_any());
+                self.listed.insert(Arc::clone(&name));
                 // The list may be interrupted and read again, without this object.
-                self.known.insert(object.name_any());
+                self.known.insert(name);
                 vec![WatchChange::Put(object)]
             }
             Event::InitDone => {
                 let listed = mem::take(&mut self.listed);
                 let known = mem::replace(&mut self.known, listed);
                 let removed = known.into_iter().filter(|it| !self.known.contains(it));
-                let removed = removed.map(WatchChange::Removed);
+                let removed = removed.map(|it| WatchChange::Removed(it.to_string()));
                 removed.chain([WatchChange::Listed]).collect()
             }
             Event::Apply(object) => {
-                self.known.insert(object.name_any());
+                self.known.insert(object.name_any().into());
                 vec![WatchChange::Put(object)]
             }
             Event::Delete(object) => {
                 let name = object.name_any();
-                self.known.remove(&name);
+                self.known.remove(name.as_str());
                 vec![WatchChange::Removed(name)]
             }
         }

@@ -29,7 +29,7 @@ use super::{DirectOptions, rollout_status, watches, writer};
 use crate::absent::{AbsentSources, EventSettings, PendingEvent};
 use crate::access::ClientFactory;
 use crate::claims::Claims;
-use crate::clients::{ConnectionLimits, RequestLimiter};
+use crate::clients::{ConnectionLimits, RequestLimiter, RuntimeId};
 use crate::clock::Clock;
 use crate::inventory::{RuntimeChanges, RuntimeView};
 use crate::kube_events::EventWriter;
@@ -318,7 +318,8 @@ impl Loop {
             let identity =
                 status.and_then(|it| it.cluster_uid.as_ref().zip(it.runtime_id.as_ref()));
             if let Some((cluster, runtime)) = identity {
-                self.dispatcher.common.claims.claim(cluster, runtime);
+                let runtime = RuntimeId::new(runtime);
+                self.dispatcher.common.claims.claim(cluster, &runtime);
             }
         }
         let change = self.dispatcher.store.put_resource(resource);

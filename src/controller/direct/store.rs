@@ -3,7 +3,7 @@
 //! Invariant: one entry per name, which is removed when neither object exists; entries are small, because there are
 //! thousands. Not in here: kubeconfigs, objects on runtimes, and times.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use api::bootstrapper::{
     CONFIGURATION_SYNCHRONIZED, ConditionStatus, IDENTITY_VERIFIED, INSTALLED, REACHABLE, READY,
@@ -115,9 +115,10 @@ pub(super) enum Change {
 /// All runtimes.
 #[derive(Default)]
 pub(super) struct RuntimeStore {
-    entries: HashMap<Name, Entry>,
-    /// Names by runtime ID. Two Runtimes with the same ID are an error of the user.
-    ids: HashMap<RuntimeId, BTreeSet<Name>>,
+    /// Boxed, because a third of the places of a map is empty.
+    entries: HashMap<Name, Box<Entry>>,
+    /// Sorted names by runtime ID. Two Runtimes with the same ID are an error of the user.
+    ids: HashMap<RuntimeId, Vec<Name>>,
     resources: InternPool<RuntimeBootstrapper>,
     pub(super) statuses: InternPool<RuntimeBootstrapperStatus>,
 }
@@ -125,18 +126,19 @@ pub(super) struct RuntimeStore {
 impl RuntimeStore {
     /// Returns the entry of a runtime.
     pub(super) fn get(&self, name: &str) -> Option<&Entry> {
-        self.entries.get(name)
+        self.entries.get(name).map(Box::as_ref)
     }
 
     /// Returns the mutable entry of a runtime.
     pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Entry> {
-        self.entries.get_mut(name)
+        self.entries.get_mut(name).map(Box::as_mut)
     }
 
     /// Returns all entries with a resource.
     pub(super) fn resources(&self) -> impl Iterator<Item = (&Name, &Entry)> {
         self.entries
             .iter()
+            .map(|(name, entry)| (name, &**entry))
             .filter(|(_, entry)| entry.resource.is_some())
     }
 
@@ -221,9 +223,11 @@ impl RuntimeStore {
         if before != info.id {
             affected.extend(self.unlink(before.as_ref(), &name));
             if let Some(id) = info.id {
-                let others = self.ids.entry(id).or_default();
-                affected.extend(others.iter().cloned());
-                others.insert(name);
+                let names = self.ids.entry(id).or_insert_with(|| Vec::with_capacity(1));
+                affected.extend(names.iter().cloned());
+                if let Err(index) = names.binary_search(&name) {
+                    names.insert(index, name);
+                }
             }
         }
         affected
@@ -296,8 +300,8 @@ impl RuntimeStore {
         let Some(names) = id.and_then(|id| self.ids.get_mut(id)) else {
             return Vec::new();
         };
-        names.remove(name);
-        let rest = names.iter().cloned().collect();
+        names.retain(|it| **it != *name);
+        let rest = names.clone();
         if let (true, Some(id)) = (names.is_empty(), id) {
             self.ids.remove(id);
         }
@@ -305,7 +309,7 @@ impl RuntimeStore {
     }
 
     fn remove_if_empty(&mut self, name: &str) {
-        let empty = |entry: &Entry| entry.resource.is_none() && entry.info.is_none();
+        let empty = |entry: &Box<Entry>| entry.resource.is_none() && entry.info.is_none();
         if self.entries.get(name).is_some_and(empty) {
             self.entries.remove(name);
         }

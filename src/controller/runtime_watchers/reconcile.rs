@@ -310,7 +310,7 @@ impl Runtime<'_> {
         let id = self.id.as_str();
         let claims = &self.context.claims;
         let cluster = observed.cluster.as_deref();
-        let claimed_by = cluster.and_then(|cluster| claims.claim(cluster, id));
+        let claimed_by = cluster.and_then(|cluster| claims.claim(cluster, &self.id));
         let owner = Owner {
             runtime_id: id.to_owned(),
             control_plane: self.context.control_plane.clone(),

@@ -21,6 +21,7 @@ use super::super::store::{AdoptionAction, RuntimeInfo, RuntimeStore};
 use super::super::{DIRECT_STATE, DirectSettings};
 use super::PlanError;
 use crate::claims::Claims;
+use crate::clients::RuntimeId;
 use crate::inventory::RuntimeView;
 use crate::requests::Answer as _;
 use crate::state::{SIGNAL_STATE, StateStore, load};
@@ -143,7 +144,7 @@ impl Kcp<'_> {
             let others = page.items.into_iter().filter(|it| it.name_any() != name);
             for status in others.filter_map(|it| it.status) {
                 if let Some((cluster, id)) = status.cluster_uid.zip(status.runtime_id) {
-                    claims.claim(&cluster, &id);
+                    claims.claim(&cluster, &RuntimeId::new(&id));
                 }
             }
             match page.metadata.continue_.filter(|it| !it.is_empty()) {

@@ -111,7 +111,7 @@ pub(in crate::direct) async fn observe(
     let claimed_by = observed
         .cluster
         .as_ref()
-        .and_then(|cluster| claims.claim(cluster, id.as_str()));
+        .and_then(|cluster| claims.claim(cluster, id));
     let owner = Owner {
         runtime_id: id.as_str().to_owned(),
         control_plane: control_plane.to_owned(),
