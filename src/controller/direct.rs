@@ -127,9 +127,9 @@ impl Default for DirectSettings {
             signal_selector: Selector::default(),
             signals_per_second: NonZeroU32::MIN.saturating_add(9),
             resync: Duration::from_mins(10),
-            max_concurrent_reconciles: 256,
-            max_handshakes: 96,
-            max_connections: 160,
+            max_concurrent_reconciles: 208,
+            max_handshakes: 80,
+            max_connections: 128,
             slow_after: Duration::from_secs(2),
             backoff: Backoff {
                 base: Duration::from_secs(5),

@@ -134,7 +134,7 @@ pub(crate) struct DirectArgs {
     #[arg(long, default_value = "10m", value_parser = period)]
     pub(crate) sync_period: Duration,
     /// Maximum number of concurrent reconciles; it doubles while some are slow
-    #[arg(long, default_value = "256")]
+    #[arg(long, default_value = "208")]
     pub(crate) max_concurrent_reconciles: NonZeroUsize,
     /// Steps of a rollout of the webhook: numbers or percentages of runtimes, the last one `100%`
     #[arg(long, default_value = "1,1%,10%,100%", value_delimiter = ',', value_parser = step)]
