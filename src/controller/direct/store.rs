@@ -309,8 +309,8 @@ impl RuntimeStore {
     }
 
     fn remove_if_empty(&mut self, name: &str) {
-        let empty = |entry: &Box<Entry>| entry.resource.is_none() && entry.info.is_none();
-        if self.entries.get(name).is_some_and(empty) {
+        let empty = |entry: &Entry| entry.resource.is_none() && entry.info.is_none();
+        if self.get(name).is_some_and(empty) {
             self.entries.remove(name);
         }
     }

@@ -436,12 +436,11 @@ impl Context {
             return;
         };
         let mut runtimes = self.runtimes();
-        match runtimes.states.get_mut(kyma) {
-            Some(state) => state.id = Some(id),
-            None => {
-                let name = runtimes.name(kyma, Some(&id));
-                runtimes.noted.insert(name, id);
-            }
+        if let Some(state) = runtimes.states.get_mut(kyma) {
+            state.id = Some(id);
+        } else {
+            let name = runtimes.name(kyma, Some(&id));
+            runtimes.noted.insert(name, id);
         }
     }
 
