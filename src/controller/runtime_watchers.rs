@@ -395,14 +395,10 @@ fn received<T: Send>(channel: mpsc::UnboundedReceiver<T>) -> impl Stream<Item = 
 }
 
 impl Runtimes {
-    /// Stores the state of a Kyma.
-    fn put(&mut self, kyma: &str, state: RuntimeState) {
-        if let Some(stored) = self.states.get_mut(kyma) {
-            *stored = state;
-        } else {
-            self.states
-                .insert(self.name(kyma, state.id.as_ref()), state);
-        }
+    /// Returns the state of a Kyma, which is created if there is none.
+    fn state(&mut self, kyma: &str, id: Option<&RuntimeId>) -> &mut RuntimeState {
+        let name = self.name(kyma, id);
+        self.states.entry(name).or_default()
     }
 
     /// Returns the name of a Kyma, shared with the owner of its runtime.
@@ -412,6 +408,7 @@ impl Runtimes {
         owner.map_or_else(|| kyma.into(), Arc::clone)
     }
 
+    /// Removes the runtime ID of a Kyma without a state.
     fn take_noted(&mut self, kyma: &str) -> Option<RuntimeId> {
         let noted = self.noted.remove(kyma);
         if self.noted.is_empty() {

@@ -268,7 +268,7 @@ impl Context {
             is_resynced: outcome.retry == Retry::AtResync,
             reported,
         };
-        self.runtimes().put(&name, state);
+        *self.runtimes().state(&name, kyma.runtime_id()) = state;
         self.changed.send_replace(());
         match kyma.runtime_id().filter(|_| outcome.is_installed()) {
             // The RuntimeBootstrapper may have been created after the start of the reconcile. From here on
@@ -287,11 +287,7 @@ impl Context {
         self.options.metrics.reconciled(false);
         let kyma = &view.name_any();
         let mut runtimes = self.runtimes();
-        let mut state = runtimes
-            .states
-            .get(kyma.as_str())
-            .cloned()
-            .unwrap_or_default();
+        let state = runtimes.state(kyma, view.runtime_id());
         // A removal needs it, even if no reconcile succeeds before.
         if state.id.is_none() {
             state.id = view.runtime_id().cloned();
@@ -300,7 +296,6 @@ impl Context {
         state.is_resynced = false;
         state.attempts += 1;
         let attempts = state.attempts - 1;
-        runtimes.put(kyma, state);
         drop(runtimes);
         self.changed.send_replace(());
         if let Some(suppressed) = self.kcp_failures.permit() {
